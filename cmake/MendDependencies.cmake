@@ -1,0 +1,20 @@
+# The libraries mend uses (docs/design.md says why each). configure-scripts/packages lists the Debian packages.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(fmt REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(UCS REQUIRED IMPORTED_TARGET ucx-ucs)
+if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+endif()
+
+# infiniband/verbs.h is used by inclusion only: libibverbs is loaded at run time, never linked.
+find_path(VERBS_INCLUDE_DIR infiniband/verbs.h REQUIRED)
+add_library(mend_verbs_headers INTERFACE)
+add_library(mend::verbs_headers ALIAS mend_verbs_headers)
+target_include_directories(mend_verbs_headers SYSTEM INTERFACE ${VERBS_INCLUDE_DIR})
