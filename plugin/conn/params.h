@@ -1,5 +1,6 @@
-// Every tunable of the transport, in one place, with its default and legal range; plugin/mca registers them as MCA variables
-// (btl_mend_<name>) and tools print them. Plain data: no locking; read-only after start.
+// Every tunable of the transport, in one place, with its default and legal range; plugin/mca
+// registers them as MCA variables (btl_mend_<name>) and tools print them. Plain data: no locking;
+// read-only after start.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace mend::conn {
 struct Params {
   // device choice
   std::string verbs_library = "auto";  // auto | softhca | path of a library with the libibverbs ABI
-  std::string softhca_path;            // where libsofthca.so is; empty: component dir, ../lib, install prefix
+  std::string softhca_path;  // where libsofthca.so is; empty: component dir, ../lib, install prefix
   std::string if_include, if_exclude;  // dev[:port] lists, exclusive of each other
   std::string numa_policy = "near";    // near | spread | none
   int gid_index = -1;                  // -1 = choose by kind and address
@@ -41,9 +42,12 @@ struct Params {
   int reconnect_backoff_max_ms = 2000;
   bool standby = true;
   // memory
-  std::uint64_t held_bytes_per_peer = 64ull << 20;  // bulk traffic is refused beyond it while a connection is down
-  std::uint32_t max_send_size = 32 * 1024;          // payload bytes of the largest Frag and of every receive buffer (incl. BTL header)
-  std::uint32_t small_frag_size = 1024;             // payload bytes of the small Frag class
+  std::uint64_t held_bytes_per_peer =
+      64ull << 20;  // bulk traffic is refused beyond it while a connection is down
+  std::uint32_t max_send_size =
+      32 *
+      1024;  // payload bytes of the largest Frag and of every receive buffer (incl. BTL header)
+  std::uint32_t small_frag_size = 1024;  // payload bytes of the small Frag class
 };
 
 }  // namespace mend::conn

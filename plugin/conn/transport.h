@@ -1,8 +1,10 @@
-// Transport: the whole connection layer of one process, as plugin/mca sees it: rails, peers, progress, registration, statistics.
+// Transport: the whole connection layer of one process, as plugin/mca sees it: rails, peers,
+// progress, registration, statistics.
 //
-// Thread contract: create/destroy and add_peer from one thread at a time; submission and registration from any
-// application thread; progress() from btl_progress. Upcalls and completion callbacks run only inside progress().
-// Invariants: nothing here knows OPAL; nothing calls up from the service or worker thread.
+// Thread contract: create/destroy and add_peer from one thread at a time; submission and
+// registration from any application thread; progress() from btl_progress. Upcalls and completion
+// callbacks run only inside progress(). Invariants: nothing here knows OPAL; nothing calls up from
+// the service or worker thread.
 #pragma once
 
 #include <cstddef>
@@ -25,20 +27,23 @@ class Peer;
 struct Identity {
   std::uint64_t job_key = 0;  // hash of the PMIx namespace
   std::uint32_t jobid = 0;
-  std::uint32_t rank = 0;     // vpid
+  std::uint32_t rank = 0;  // vpid
   std::string host;
 };
 
 // How the layer above is called. All from progress() only.
 struct Upcalls {
   // A Data message from `peer` on home rail `rail`; payload valid during the call.
-  void (*receive)(void* context, RailId rail, Peer* peer, std::uint8_t tag, std::span<const std::byte> payload) = nullptr;
-  // Giving up on a peer: once per peer, after max_outage or at a fault that cannot be repaired. text is the reason for a person.
+  void (*receive)(void* context, RailId rail, Peer* peer, std::uint8_t tag,
+                  std::span<const std::byte> payload) = nullptr;
+  // Giving up on a peer: once per peer, after max_outage or at a fault that cannot be repaired.
+  // text is the reason for a person.
   void (*gave_up)(void* context, Peer* peer, const std::string& text) = nullptr;
   void* context = nullptr;
 };
 
-// One registered region, with keys for every open protection domain. Owned by the caller's registration cache entry.
+// One registered region, with keys for every open protection domain. Owned by the caller's
+// registration cache entry.
 struct Region {
   ops::LocalKeys local;    // index: rail
   ops::RemoteKeys remote;  // index: rail of this process
@@ -61,9 +66,11 @@ enum Access : unsigned { kLocalWrite = 1, kRemoteRead = 2, kRemoteWrite = 4 };
 
 class Transport {
  public:
-  // Opens devices, creates rails, the control channel and the service thread. An empty Result error with code ENODEV means
-  // "no usable device": the component steps aside silently. Every other error is for the user.
-  static Result<std::unique_ptr<Transport>> create(const Params& params, const Identity& self, const Upcalls& upcalls);
+  // Opens devices, creates rails, the control channel and the service thread. An empty Result error
+  // with code ENODEV means "no usable device": the component steps aside silently. Every other
+  // error is for the user.
+  static Result<std::unique_ptr<Transport>> create(const Params& params, const Identity& self,
+                                                   const Upcalls& upcalls);
   ~Transport();  // fences and destroys everything; close() first for an orderly end
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -72,21 +79,24 @@ class Transport {
   std::vector<std::byte> modex() const;  // version byte first
 
   // Peers. ENOTSUP: another wire version or no common rail (message says which).
-  Result<Peer*> add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host, std::span<const std::byte> modex);
-  void remove_peer(Peer* peer);              // orderly BYE; flushes within max_outage
-  ops::Channel& channel(Peer* peer, RailId home_rail);  // the connection that home rail's module uses for this peer
+  Result<Peer*> add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host,
+                         std::span<const std::byte> modex);
+  void remove_peer(Peer* peer);  // orderly BYE; flushes within max_outage
+  ops::Channel& channel(
+      Peer* peer, RailId home_rail);  // the connection that home rail's module uses for this peer
 
-  // Fragments, registered for every rail. size classes small_frag_size and max_send_size; nullptr only when memory is exhausted.
+  // Fragments, registered for every rail. size classes small_frag_size and max_send_size; nullptr
+  // only when memory is exhausted.
   ops::Frag* alloc_frag(std::uint32_t payload_bytes);
-  void release_user(ops::Frag& frag);        // the upper layer is done with it (clears kHoldUser)
+  void release_user(ops::Frag& frag);  // the upper layer is done with it (clears kHoldUser)
 
   Result<void> register_region(void* base, std::size_t bytes, unsigned access, Region& out);
   void deregister_region(Region& region);
   void register_thread_safe_counts(std::uint64_t& live, std::uint64_t& bytes) const;
 
   int progress(RailId rail);
-  bool flushed() const;                      // no log entry and no callback outstanding anywhere
-  void close();                              // orderly end of all connections (BYE), bounded
+  bool flushed() const;  // no log entry and no callback outstanding anywhere
+  void close();          // orderly end of all connections (BYE), bounded
 
   // Statistics: one JSON object, fields of docs/parameters.md; and single values for MPI_T.
   std::string stats_json() const;

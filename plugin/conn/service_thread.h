@@ -1,0 +1,61 @@
+// ServiceThread: the one thread of this process that owns the control channel, async events and
+// every connection's state machine. It runs on ucs_async (descriptors) with one timerfd for all
+// deadlines, and never blocks.
+//
+// Thread contract: post() and arm() from any thread; watch/unwatch from set-up code; handlers run
+// on the service thread only. After stop() returned no handler runs and none will.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plugin/conn/clock.h"
+#include "plugin/verbs/error.h"
+
+namespace mend::conn {
+
+class ServiceThread {
+ public:
+  using Task = std::function<void()>;
+
+  // Fails with the errno of timerfd/eventfd or when ucs cannot start its thread.
+  static Result<std::unique_ptr<ServiceThread>> create();
+  ~ServiceThread();
+  ServiceThread(const ServiceThread&) = delete;
+  ServiceThread& operator=(const ServiceThread&) = delete;
+
+  // Calls `on_readable` on the service thread whenever fd is readable. The fd stays the caller's.
+  Result<void> watch(int fd, Task on_readable);
+  void unwatch(int fd);  // returns when its handler is not running any more
+
+  void post(Task task);  // runs once, soon
+  void arm(TimeNs deadline,
+           Task task);  // runs once, at or soon after the deadline (monotonic_now() time)
+
+  void stop();
+
+ private:
+  ServiceThread(int wake_fd, int timer_fd);
+  struct Watch {
+    int fd;
+    Task on_readable;
+  };
+  static void on_event(int fd, unsigned events, void* arg);
+  void run_posted();
+  void run_due();
+  void set_timer_locked();
+
+  const int wake_fd_;
+  const int timer_fd_;
+  bool stopped_ = false;
+  std::mutex mutex_;  // guards posted_, timers_, armed_for_
+  std::vector<Task> posted_;
+  std::multimap<TimeNs, Task> timers_;
+  TimeNs armed_for_ = kNever;
+  std::map<int, std::unique_ptr<Watch>> watches_;  // set-up code and destructor only
+};
+
+}  // namespace mend::conn

@@ -1,0 +1,69 @@
+// The statistics of one process: the fields of the stats line and of the MPI_T variables, in one
+// list.
+//
+// Thread contract: Stats is a plain value; the transport fills one from its parts whenever it is
+// asked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mend::conn {
+
+// Order is the order in the stats line and the index of Transport::stat(). Append only.
+enum class Stat : std::uint8_t {
+  Sends,            // messages accepted for sending, atomics' requests and answers included
+  Recvs,            // messages received in order
+  Puts,             // RDMA writes submitted
+  Gets,             // RDMA reads submitted
+  Atomics,          // atomic operations requested
+  BytesSent,        // payload bytes of sends and puts
+  BytesReceived,    // payload bytes of receives and gets
+  Connections,      // connections that were ever active
+  QpsCreated,       // RC queue pairs created
+  QpsDestroyed,     // RC queue pairs destroyed
+  QpsLiveMax,       // most RC queue pairs alive at one time
+  Recoveries,       // times a connection became active on a new queue pair after its first
+  Replayed,         // operations posted again after a recovery
+  ReplayedBytes,    // their payload
+  InDoubt,          // replayed puts of which it was unknown whether they had been executed
+  DupRx,            // messages received twice (must be 0)
+  Failovers,        // connections moved to another rail
+  Failbacks,        // connections moved back to their home rail
+  HeartbeatMisses,  // heartbeats that were not answered in time
+  HbFalseAlarm,     // suspicions that a probe refuted
+  Rnr,              // receiver-not-ready events from the device's counter, -1 where it has none
+  SrqDepth,         // receive buffers of all rails
+  SrqMinFree,       // lowest number of posted buffers seen on any rail
+  SrqLost,          // receive buffers found missing by an audit
+  MrsLiveMax,       // most memory regions registered at one time
+  MrBytesMax,       // most bytes registered at one time
+  MaxOutageUs,      // longest time from a loss to being active again, microseconds
+  Count
+};
+constexpr std::size_t kStats = static_cast<std::size_t>(Stat::Count);
+
+extern const std::array<const char*, kStats> kStatNames;
+
+struct RailStats {
+  std::string name;
+  std::uint64_t bytes_sent = 0;      // payload bytes that left on this rail
+  std::uint64_t bytes_received = 0;  // payload bytes that arrived on this rail
+};
+
+struct Stats {
+  std::uint32_t rank = 0;
+  std::string host;
+  std::string device;  // devices in use, comma separated
+  std::array<std::int64_t, kStats> values{};
+  std::vector<RailStats> rails;
+
+  std::int64_t& operator[](Stat s) { return values[static_cast<std::size_t>(s)]; }
+  std::int64_t operator[](Stat s) const { return values[static_cast<std::size_t>(s)]; }
+  std::string to_json() const;  // one object on one line, no newline
+};
+
+}  // namespace mend::conn

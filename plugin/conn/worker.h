@@ -1,0 +1,36 @@
+// Worker: the one thread of this process that may block: create_qp, create_ah, modify_qp, reg_mr,
+// the fence.
+//
+// Thread contract: submit() from any thread; jobs run one after the other, in order. stop() lets
+// the running job end and drops the rest.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace mend::conn {
+
+class Worker {
+ public:
+  Worker();
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void submit(std::function<void()> job);
+  void stop();
+
+ private:
+  void run(const std::stop_token& token);
+
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::deque<std::function<void()>> jobs_;
+  std::jthread thread_;  // last member: starts when everything else exists
+};
+
+}  // namespace mend::conn
