@@ -1,5 +1,5 @@
-// The error value of set-up paths: what failed, why (errno) and what to do, in one message for a person.
-// Hot paths do not use it (they return PostStatus).
+// The error value of set-up paths: what failed, why (errno) and what to do, in one message for a
+// person. Hot paths do not use it (they return PostStatus).
 #pragma once
 
 #include <string>

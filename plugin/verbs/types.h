@@ -1,5 +1,5 @@
-// Strong types for the integers of the wire and of verbs, so that the right integer lands in the right slot.
-// Pure values: no locking, no dependency on verbs.h.
+// Strong types for the integers of the wire and of verbs, so that the right integer lands in the
+// right slot. Pure values: no locking, no dependency on verbs.h.
 #pragma once
 
 #include <compare>
@@ -20,7 +20,8 @@ constexpr std::int32_t operator-(Seq a, Seq b) {
 constexpr bool before(Seq a, Seq b) { return (a - b) < 0; }
 constexpr Seq later(Seq a, Seq b) { return before(a, b) ? b : a; }
 
-// Generation of a connection's QP pair; 0 = never connected, the leader adds 1 per pair. Never wraps in practice.
+// Generation of a connection's QP pair; 0 = never connected, the leader adds 1 per pair. Never
+// wraps in practice.
 struct Epoch {
   std::uint32_t value = 0;
   friend constexpr auto operator<=>(Epoch, Epoch) = default;
