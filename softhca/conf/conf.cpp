@@ -76,6 +76,9 @@ class Parser {
   explicit Parser(std::string_view file) : file_(file) {}
 
   ConfResult<FabricConf> run(std::string_view text) {
+    if (text.size() > kMaxConfText)
+      return fail(0, "longer than " + std::to_string(kMaxConfText) + " bytes");
+    conf_.text = text;
     for (line_ = 1; !text.empty(); ++line_) {
       const size_t end = text.find('\n');
       std::string error = take_line(text.substr(0, end));
@@ -206,12 +209,6 @@ ConfResult<FabricConf> load_conf_from_env() {
   return load_conf_file(path);
 }
 
-FabricConf default_conf() {
-  FabricConf conf;
-  conf.devices.emplace_back();
-  conf.devices.back().name = "softhca0";
-  fill_defaults(conf);
-  return conf;
-}
+FabricConf default_conf() { return *parse_conf("[softhca0]\n", "built-in"); }
 
 }  // namespace softhca

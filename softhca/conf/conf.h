@@ -23,6 +23,7 @@ inline constexpr unsigned kMaxDevices = 16;
 inline constexpr unsigned kMaxPorts = 8;
 inline constexpr unsigned kMaxGids = 16;
 inline constexpr unsigned kMaxPkeys = 16;
+inline constexpr unsigned kMaxConfText = 16384;
 
 struct GidConf {
   std::array<uint8_t, 16> raw{};
@@ -58,6 +59,9 @@ struct DeviceConf {
 
 struct FabricConf {
   std::vector<DeviceConf> devices;
+  // The INI text this was parsed from. The first process of a fabric leaves it in the segment; the others
+  // and softhcactl parse that, so that everybody sees one fabric.
+  std::string text;
 };
 
 struct ConfError {

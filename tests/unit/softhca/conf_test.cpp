@@ -185,6 +185,16 @@ TEST(Conf, NonsenseIsNamedWithItsLine) {
   }
 }
 
+TEST(Conf, TheTextReproducesTheFabric) {
+  const std::string text = "[a]\nmax_qp = 3\n[a/1]\ngid = 10.0.0.1\n";
+  const auto conf = parse_conf(text, "x");
+  ASSERT_TRUE(conf.has_value());
+  EXPECT_EQ(conf->text, text);
+  EXPECT_EQ(parse_conf(default_conf().text, "segment")->devices[0].name, "softhca0");
+  EXPECT_EQ(parse_conf("[a]\n" + std::string(kMaxConfText, '#'), "x").error().str(),
+            "x: longer than " + std::to_string(kMaxConfText) + " bytes");
+}
+
 TEST(Conf, TablesHaveAnEnd) {
   std::string devices;
   for (unsigned i = 0; i <= kMaxDevices; ++i) devices += "[d" + std::to_string(i) + "]\n";
