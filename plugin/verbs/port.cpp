@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "plugin/verbs/device.h"
@@ -17,9 +18,12 @@ constexpr std::uint8_t kGrhRequired = 1;
 // knows.
 int query_port_attr(const Api& api, ibv_context* context, std::uint8_t port, ibv_port_attr& attr) {
   std::memset(&attr, 0, sizeof(attr));
-  if (context->abi_compat == __VERBS_ABI_IS_EXTENDED) {
-    verbs_context* extended = verbs_get_ctx_op(context, query_port);
-    if (extended != nullptr) return extended->query_port(context, port, &attr, sizeof(attr));
+  // verbs_get_ctx_op of verbs.h, written out: its macro is no ISO C++.
+  verbs_context* extended = verbs_get_ctx(context);
+  if (extended != nullptr &&
+      extended->sz >= sizeof(*extended) - offsetof(verbs_context, query_port) &&
+      extended->query_port != nullptr) {
+    return extended->query_port(context, port, &attr, sizeof(attr));
   }
   return api.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(&attr));
 }
