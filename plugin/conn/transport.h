@@ -29,6 +29,8 @@ struct Identity {
   std::uint32_t jobid = 0;
   std::uint32_t rank = 0;  // vpid
   std::string host;
+  std::string fabric;            // name of the embedded device's fabric: one per mpirun
+  std::uint32_t local_rank = 0;  // among the ranks of this node
 };
 
 // How the layer above is called. All from progress() only.
@@ -39,6 +41,9 @@ struct Upcalls {
   // Giving up on a peer: once per peer, after max_outage or at a fault that cannot be repaired.
   // text is the reason for a person.
   void (*gave_up)(void* context, Peer* peer, const std::string& text) = nullptr;
+  // A peer that was not added has asked for a connection: the layer above looks its modex up and
+  // calls add_peer. Optional.
+  void (*unknown_peer)(void* context, std::uint32_t rank) = nullptr;
   void* context = nullptr;
 };
 
@@ -49,6 +54,7 @@ struct Region {
   ops::RemoteKeys remote;  // index: rail of this process
   std::uint32_t reg_id = 0;
   std::uint32_t generation = 0;
+  std::uint64_t bytes = 0;
   void* mrs[kMaxRails] = {};  // ibv_mr*, one per distinct protection domain
 };
 
@@ -92,7 +98,6 @@ class Transport {
 
   Result<void> register_region(void* base, std::size_t bytes, unsigned access, Region& out);
   void deregister_region(Region& region);
-  void register_thread_safe_counts(std::uint64_t& live, std::uint64_t& bytes) const;
 
   int progress(RailId rail);
   bool flushed() const;  // no log entry and no callback outstanding anywhere

@@ -79,6 +79,8 @@ class Unique {
   T* operator->() const { return object_; }
   explicit operator bool() const { return object_ != nullptr; }
 
+  T* release() { return std::exchange(object_, nullptr); }  // the caller owns it now
+
   // Destroys the object now. Returns the errno of a refusal (EBUSY, ...), after which it is leaked.
   int reset() {
     T* object = std::exchange(object_, nullptr);
