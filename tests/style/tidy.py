@@ -21,12 +21,13 @@ commands = tree.compile_commands(build)
 cache = tree.Cache(build, "tidy")
 
 database = pathlib.Path(build) / "style-cache" / "compile_commands.json"
+CLANG_ONLY = ["-Wno-gnu-statement-expression"]  # as in cmake/MendOptions.cmake
 compilers = {".c": "clang-14", ".cpp": "clang++-14", ".cc": "clang++-14"}
 entries = []
 for source, arguments in commands.items():
     compiler = compilers[pathlib.Path(source).suffix]
     entries.append({"directory": str(tree.ROOT), "file": str(tree.ROOT / source),
-                    "arguments": [compiler, *tree.flags(arguments), "-c", str(tree.ROOT / source)]})
+                    "arguments": [compiler, *tree.flags(arguments), *CLANG_ONLY, "-c", str(tree.ROOT / source)]})
 database.write_text(json.dumps(entries))
 
 

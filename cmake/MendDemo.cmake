@@ -1,0 +1,11 @@
+# mend_demo: what ./configure-scripts/demo runs and nothing else, so that a newcomer waits for a short build.
+add_custom_target(mend_demo)
+foreach(part softhca mca_btl_mend softhcactl)
+  if(TARGET ${part})
+    add_dependencies(mend_demo ${part})
+  endif()
+endforeach()
+if(EXISTS ${PROJECT_SOURCE_DIR}/mpi-tests/bench/CMakeLists.txt AND BUILD_TESTING)
+  get_property(bench_programs DIRECTORY mpi-tests/bench PROPERTY BUILDSYSTEM_TARGETS)
+  add_dependencies(mend_demo ${bench_programs})
+endif()
