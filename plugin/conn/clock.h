@@ -1,19 +1,17 @@
-// Monotonic time of the connection layer's drivers, in nanoseconds. The state machines never read a
-// clock: they are handed `now`.
+// The clock of the connection layer's drivers. The state machines never read it: they are handed
+// `now` (TimeNs, backoff.h).
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+
+#include "plugin/conn/backoff.h"
 
 namespace mend::conn {
 
-using TimeNs = std::int64_t;
-constexpr TimeNs kNever = INT64_MAX;
-
 inline TimeNs monotonic_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return static_cast<TimeNs>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                 std::chrono::steady_clock::now().time_since_epoch())
+                                 .count());
 }
 
 }  // namespace mend::conn

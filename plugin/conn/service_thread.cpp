@@ -125,8 +125,8 @@ void ServiceThread::set_timer_locked() {
   itimerspec spec{};
   if (armed_for_ != kNever) {
     const TimeNs at = armed_for_ > 0 ? armed_for_ : 1;
-    spec.it_value.tv_sec = at / 1'000'000'000;
-    spec.it_value.tv_nsec = at % 1'000'000'000;
+    spec.it_value.tv_sec = static_cast<time_t>(at / kSecond);
+    spec.it_value.tv_nsec = static_cast<long>(at % kSecond);
   }
   timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &spec, nullptr);
 }
