@@ -1,0 +1,1 @@
+"""How the MPI tests, the benchmarks and the bad-input tests start jobs and judge them."""

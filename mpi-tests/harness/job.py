@@ -1,0 +1,208 @@
+"""Starts one mpirun job, bounds it in time, and leaves nothing behind.
+
+Every process of a job carries MEND_TEST_RUN=<id> in its environment, so what belongs to it is found whatever process
+group or session it moved to, and nothing else is ever signalled. Every job has its own softhca fabric.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MARK = "MEND_TEST_RUN"
+GRACE_S = 3.0  # how long a process may need to end after mpirun has
+
+
+@dataclass
+class Job:
+    """What to run. `btl` is mend, tcp, vader or a literal list such as "self,vader,mend"."""
+
+    build: Path
+    np: int
+    program: Path
+    args: list[str] = field(default_factory=list)
+    btl: str = "mend"
+    mca: list[tuple[str, str]] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    rank_env: dict[str, str] = field(default_factory=dict)  # for the ranks only (LD_PRELOAD)
+    mpirun_args: list[str] = field(default_factory=list)
+    timeout: float = 60.0
+    fabric: str = ""
+    limits: dict[int, tuple[int, int]] = field(default_factory=dict)  # resource limits
+
+
+@dataclass
+class Result:
+    returncode: int
+    output: str
+    seconds: float
+    timed_out: bool
+    left_processes: list[str]
+    left_files: list[str]
+    stats_text: dict[int, str]  # rank -> content of its stats file
+
+
+def mca_arguments(job: Job) -> list[str]:
+    btl = job.btl if "," in job.btl else f"self,{job.btl}"
+    pairs = [("pml", "ob1"), ("btl", btl)]
+    # 4.1's tcp has no remote atomics and osc/rdma does not take it.
+    pairs.append(("osc", "pt2pt" if btl == "self,tcp" else "rdma"))
+    pairs.append(("btl_base_warn_component_unused", "0"))
+    if "mend" in btl:
+        pairs.append(("mca_base_component_path", f"{job.build / 'components'}:SYSTEM_DEFAULT"))
+        pairs.append(("btl_mend_verbs_library", "softhca"))
+    named = {key for key, _ in job.mca}
+    merged = [pair for pair in pairs if pair[0] not in named] + job.mca
+    return [word for key, value in merged for word in ("--mca", key, value)]
+
+
+def environment(job: Job, run_id: str) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "SOFTHCA_"))}
+    env[MARK] = run_id
+    env["SOFTHCA_FABRIC"] = job.fabric or f"t{run_id}"
+    if os.geteuid() == 0:
+        env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    env.update(job.env)
+    return env
+
+
+def command(job: Job, stats_prefix: str) -> list[str]:
+    words = ["mpirun", "--oversubscribe", "-np", str(job.np), *mca_arguments(job)]
+    if "mend" in job.btl:
+        words += ["--mca", "btl_mend_stats", stats_prefix]
+    for key, value in job.rank_env.items():
+        words += ["-x", f"{key}={value}"]
+    return [*words, *job.mpirun_args, str(job.program), *job.args]
+
+
+def processes_of(run_id: str) -> dict[int, str]:
+    """pid -> command line of every living process that carries the mark."""
+    needle = f"{MARK}={run_id}".encode()
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if needle not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if state != "Z":
+            found[int(entry.name)] = words.strip()
+    return found
+
+
+def signal_all(run_id: str, number: int) -> None:
+    for pid in processes_of(run_id):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def kill_all(run_id: str) -> None:
+    """Asks mpirun and the ranks to end, then insists."""
+    for number, wait in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        signal_all(run_id, signal.SIGCONT)
+        signal_all(run_id, number)
+        until = time.monotonic() + wait
+        while processes_of(run_id) and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+def stacks(run_id: str) -> str:
+    """Where the processes of a job hang, for the log of a test that ran out of time."""
+    if shutil.which("gdb") is None:
+        return ""
+    text = []
+    for pid, words in list(processes_of(run_id).items())[:8]:
+        if words.startswith("mpirun"):
+            continue
+        gdb = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set pagination off",
+               "-ex", "thread apply all bt 14"]
+        try:
+            done = subprocess.run(gdb, capture_output=True, text=True, timeout=20, check=False)
+        except subprocess.TimeoutExpired:
+            continue
+        kept = [line for line in done.stdout.splitlines() if line.startswith(("#", "Thread"))]
+        text.append(f"--- pid {pid}: {words}\n" + "\n".join(kept))
+    return "\n".join(text)
+
+
+def files_of(fabric: str) -> list[str]:
+    return sorted(str(p) for p in Path("/dev/shm").glob(f"softhca.{fabric}.*"))
+
+
+def set_limits(job: Job):
+    import resource
+
+    def apply() -> None:
+        for which, value in job.limits.items():
+            resource.setrlimit(which, value)
+
+    return apply if job.limits else None
+
+
+class Running:
+    """A job under way; `finish()` waits for it, judges nothing, cleans up and says what was left behind."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.run_id = uuid.uuid4().hex[:12]
+        self.directory = tempfile.TemporaryDirectory(prefix="mend-mpi-")
+        self.output_path = Path(self.directory.name) / "output"
+        self.env = environment(job, self.run_id)
+        self.fabric = self.env["SOFTHCA_FABRIC"]
+        self.started = time.monotonic()
+        prefix = str(Path(self.directory.name) / "stats")
+        with open(self.output_path, "wb") as out:
+            self.process = subprocess.Popen(
+                command(job, prefix), stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, env=self.env, cwd=self.directory.name,
+                start_new_session=True, preexec_fn=set_limits(job))
+
+    def finish(self, keep_files: bool = False) -> Result:
+        timed_out = False
+        extra = ""
+        try:
+            try:
+                self.process.wait(timeout=max(0.1, self.job.timeout - self.elapsed()))
+            except subprocess.TimeoutExpired:
+                timed_out = True
+                extra = "\n" + stacks(self.run_id)
+            seconds = self.elapsed()
+            left = [] if timed_out else self.wait_for_leftovers()
+        finally:
+            kill_all(self.run_id)
+        self.process.wait()
+        output = self.output_path.read_text(errors="replace") + extra
+        files = files_of(self.fabric)
+        if not keep_files:
+            for name in files:
+                Path(name).unlink(missing_ok=True)
+        stats = {int(p.suffix[1:]): p.read_text(errors="replace")
+                 for p in Path(self.directory.name).glob("stats.*") if p.suffix[1:].isdigit()}
+        self.directory.cleanup()
+        return Result(self.process.returncode, output, seconds, timed_out, left, files, stats)
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def wait_for_leftovers(self) -> list[str]:
+        until = time.monotonic() + GRACE_S
+        while (left := processes_of(self.run_id)) and time.monotonic() < until:
+            time.sleep(0.05)
+        return [f"{pid} {words}" for pid, words in left.items()]
+
+
+def run(job: Job) -> Result:
+    return Running(job).finish()
