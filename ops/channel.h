@@ -1,42 +1,66 @@
-// Channel: the data side of one connection. It owns the op log (which is the submission queue, the posting order and the
-// replay list in one), the send window, sequence numbers and acknowledgements, over whichever QP the connection layer
-// has attached. It never creates, modifies or destroys a QP.
+// Channel: the data side of one connection. It owns the op log (which is the submission queue, the
+// posting order and the replay list in one), the send window, sequence numbers and
+// acknowledgements, over whichever QP the connection layer has attached. It never creates, modifies
+// or destroys a QP.
 //
-// Thread contract: every member is safe from any thread (one leaf spin lock per channel, uncontended on the fast path, never
-// held over a callback). submit functions never refuse and never block.
-// Invariants: I1, I5, I6, I8 of docs/protocol.md section 2; posting order = log order = replay order.
+// Thread contract: every member is safe from any thread (one leaf spin lock per channel,
+// uncontended on the fast path, never held over a callback). submit functions never refuse and
+// never block. Lock order: poll lock, channel lock, pool lock. Invariants: I1, I5, I6, I8 of
+// docs/protocol.md section 2; posting order = log order = replay order.
+//
+// Sequence numbers are counted in 64 bits here and travel as their low 32 bits; the ack cell
+// carries all 64.
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include <atomic>
 #include <cstdint>
-#include <memory>
+#include <vector>
 
+#include "ops/amo_table.h"
+#include "ops/op_log.h"
 #include "ops/request.h"
+#include "ops/spin_lock.h"
 #include "plugin/verbs/types.h"
-
-struct ibv_qp;
-struct ibv_wc;
 
 namespace mend::ops {
 
 class Poller;
+class FragPool;
 
-struct ChannelConfig {
-  std::uint32_t window = 128;        // SENDs in flight beyond the peer's ack, both directions agree by config
-  std::uint32_t send_depth = 128;    // WRs of the QP usable for the log; one more is reserved for acks, one for beacon/probe
-  std::uint32_t signal_every = 16;   // a SEND is signalled every so many WRs (puts and gets always are)
-  std::uint32_t max_inline = 0;      // bytes including the header
-  std::uint64_t max_message = 1u << 30;  // bytes per WR (device max_msg_sz, at most 1 GiB)
-  std::uint32_t max_rd_atomic = 1;   // gets in flight
+// The two words of an acknowledgement by RDMA WRITE. The owner provides the memory: it must be
+// registered for remote write (the peer writes from_peer) and, where the device has no inline
+// sends, for local reads under ack_keys.
+struct alignas(64) AckCell {
+  std::uint64_t from_peer = 0;  // the peer's count of SENDs received from us
+  std::uint64_t to_peer = 0;    // source of our own ack writes
 };
 
-// A QP as the channel sees it. Lives in the connection layer; valid from attach() until detach() returned.
+struct ChannelConfig {
+  std::uint32_t window =
+      128;  // SENDs in flight beyond the peer's ack, both directions agree by config
+  std::uint32_t send_depth =
+      128;  // WRs of the QP usable for the log; one more is reserved for acks, one for beacon/probe
+  std::uint32_t signal_every =
+      16;                        // a SEND is signalled every so many WRs (puts and gets always are)
+  std::uint32_t max_inline = 0;  // bytes including the header
+  std::uint64_t max_message = 1u << 30;   // bytes per WR (device max_msg_sz, at most 1 GiB)
+  std::uint32_t max_payload = 32 * 1024;  // payload bytes of the peer's receive buffers
+  AckCell* ack_cell = nullptr;            // required; outlives the channel and its last QP
+  const LocalKeys* ack_keys = nullptr;    // of ack_cell; needed where max_inline < 8
+  FragPool* frags = nullptr;              // for atomics; capacity >= sizeof(AmoRequest)
+};
+
+// A QP as the channel sees it. Lives in the connection layer; valid from attach() until detach()
+// returned.
 struct Lane {
   ibv_qp* qp = nullptr;
   Qpn qpn;
   Epoch epoch;
-  RailId local_rail;   // index into LocalKeys (protection domain of that rail)
-  RailId remote_rail;  // index into RemoteKeys
-  std::uint64_t ack_cell_addr = 0;  // the peer's ack cell
+  RailId local_rail;                // index into LocalKeys (protection domain of that rail)
+  RailId remote_rail;               // index into RemoteKeys
+  std::uint64_t ack_cell_addr = 0;  // the peer's AckCell::from_peer
   Rkey ack_cell_rkey;
 };
 
@@ -48,59 +72,235 @@ struct TxRxProgress {
 };
 
 enum class ReplayVerdict : std::uint8_t { Ok, DataLoss, Corrupt };  // rule F7
-enum class [[nodiscard]] RxVerdict : std::uint8_t { Deliver, Consumed, Duplicate, Gap, OtherEpoch };
+enum class [[nodiscard]] RxVerdict : std::uint8_t{Deliver, Consumed, Duplicate, Gap, OtherEpoch};
 
-// Events for the connection layer; called with no lock held, from whichever thread noticed; must not block.
+// Statuses of link_lost that are no ibv_wc_status.
+constexpr int kStatusGap = -1;         // a receive with seq > rx_next
+constexpr int kStatusPostFailed = -2;  // ibv_post_send refused; vendor_err is its errno
+
+// What cannot be repaired by a new QP. Counted, reported once per occurrence, never undefined
+// behaviour.
+enum class Fault : std::uint8_t {
+  UnknownKind,     // detail: the kind byte
+  ShortMessage,    // detail: its bytes
+  MessageTooLong,  // submitted payload exceeds the peer's buffers; detail: its bytes; the Frag is
+                   // not sent
+  BadAtomic,      // the peer asked for an atomic that is misaligned, of unknown kind or outside its
+                  // region; detail: address
+  AtomicRefused,  // the peer refused ours (its BadAtomic); detail: address
+  UnknownReply,   // reply to no atomic of ours; detail: its id
+  NoInlineNoKeys,  // a put without keys that cannot go inline; detail: its bytes
+};
+const char* to_string(Fault fault);
+
+// Events for the connection layer; called with no lock held, from whichever thread noticed; must
+// not block.
 struct ChannelEvents {
   void* context = nullptr;
-  void (*wanted)(void*) = nullptr;                                   // first submission while no lane is up
-  void (*link_lost)(void*, Epoch, int wc_status, std::uint32_t vendor_err) = nullptr;  // a completion with error, or a gap (status -1)
-  void (*log_empty)(void*, Epoch) = nullptr;                         // Replaying finished: everything submitted before is done
-  void (*first_receive)(void*, Epoch) = nullptr;                     // first RC receive on this epoch (rule F5)
+  void (*wanted)(void*) = nullptr;  // first submission while no lane is attached
+  // Once per epoch: the first completion with error (non-flush if the batch has one), or one of the
+  // statuses above.
+  void (*link_lost)(void*, Epoch, int wc_status, std::uint32_t vendor_err) = nullptr;
+  void (*log_empty)(void*,
+                    Epoch) = nullptr;  // Replaying finished: everything submitted before is done
+  void (*first_receive)(void*, Epoch) = nullptr;  // first RC receive on this epoch (rule F5)
+  void (*fault)(void*, Fault, std::uint64_t detail) = nullptr;
+  // May the peer run an atomic on these bytes? Called inside the poll critical section: no
+  // blocking. Null: no check.
+  bool (*may_access)(void*, std::uint64_t address, std::uint32_t bytes, Rkey rkey) = nullptr;
 };
 
 struct ChannelStats {
-  std::uint64_t sends = 0, recvs = 0, puts = 0, gets = 0, atomics = 0, bytes_sent = 0, bytes_received = 0;
-  std::uint64_t replayed = 0, replayed_bytes = 0, in_doubt = 0, dup_rx = 0, acks_written = 0, window_full = 0, sq_full = 0;
+  std::uint64_t sends = 0, recvs = 0, puts = 0, gets = 0, atomics = 0, bytes_sent = 0,
+                bytes_received = 0;
+  std::uint64_t replayed = 0, replayed_bytes = 0, in_doubt = 0, dup_rx = 0, acks_written = 0,
+                window_full = 0, sq_full = 0;
+  std::uint64_t other_epoch = 0;  // receives of an epoch that is over (dropped)
+  std::uint64_t faults = 0;
 };
 
-class Channel {
+class alignas(64) Channel {
  public:
   Channel(Poller& home, const ChannelConfig& config, const ChannelEvents& events);
-  ~Channel();
+  ~Channel();  // lane detached, Poller::forget() called
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // --- submission, from application threads -------------------------------------------------------------------
-  void send(Frag& frag, std::uint8_t tag, bool want_callback);  // frag.length payload bytes are in place
+  // --- submission, from application threads
+  // ------------------------------------------------------------------- frag.length payload bytes
+  // are in place, frag.held == kHoldUser. With want_callback frag.sent runs once from progress
+  // after the first post, and the caller keeps its hold at least until then.
+  void send(Frag& frag, std::uint8_t tag, bool want_callback) {
+    submit_send(frag, Kind::Data, tag, 0, want_callback, kHoldUser);
+  }
+  // The same without callback, and the caller's hold goes with the call.
+  void send_owned(Frag& frag, std::uint8_t tag) { submit_send(frag, Kind::Data, tag, 0, false, 0); }
   void rdma(RdmaOp& op);
   void atomic(AmoCall& call);
-  std::uint64_t held_bytes() const;   // payload accepted and not yet done (bound for bulk traffic)
-  bool quiet() const;                 // log empty, nothing to acknowledge, no callback due
+  std::uint64_t held_bytes()
+      const {  // payload of SENDs accepted and not yet acknowledged (bound for bulk traffic)
+    return held_bytes_.load(std::memory_order_relaxed);
+  }
+  bool quiet() const;     // nothing undone in the log, no atomic unanswered, nothing to acknowledge
+                          // (callbacks: see Poller)
+  bool posting() const {  // a lane is up and may post (Replaying or Active)
+    return state_.load(std::memory_order_relaxed) == LaneState::Posting;
+  }
 
-  // --- completions, from the Poller (inside its poll lock) ------------------------------------------------------
+  // --- completions, from the Poller (inside its poll lock)
+  // ------------------------------------------------------
   void on_send_completion(const ibv_wc& wc);
-  RxVerdict on_receive(const DataHeader& header, std::uint32_t payload_bytes, const std::byte* payload, Epoch lane_epoch);
+  void on_receive_error(const ibv_wc& wc, Epoch lane_epoch);
+  RxVerdict on_receive(const DataHeader& header, std::uint32_t payload_bytes,
+                       const std::byte* payload, Epoch lane_epoch);
+  void on_short_message(std::uint32_t bytes);
+  bool events_pending() const { return events_pending_.load(std::memory_order_relaxed) != 0; }
+  void run_events();  // with no lock held
 
-  // --- acknowledgements -----------------------------------------------------------------------------------------
-  void on_peer_ack(Seq rx_next);        // from a header, the ack cell or a heartbeat; monotone, takes the max
-  void check_ack_cell();                // cheap; called by progress when the window runs short or frags are held
-  void write_ack_if_owed(bool force);   // ack cell write (reserved SQ slot); force: idle or timer
-  std::uint64_t* ack_cell();            // memory the peer writes its rx_next into (registered by the caller)
+  // --- acknowledgements
+  // -----------------------------------------------------------------------------------------
+  void on_peer_ack(Seq rx_next);  // from a header or a heartbeat; monotone, takes the max
+  void check_ack_cell();  // cheap; called by progress when the window runs short or frags are held
+  bool ack_owed() const {
+    return rx_next_.load(std::memory_order_relaxed) !=
+           acked_to_peer_.load(std::memory_order_relaxed);
+  }
+  void write_ack_if_owed(bool force);  // ack cell write (reserved SQ slot); force: idle or timer
 
-  // --- lane control, from the connection layer --------------------------------------------------------------------
-  void attach(const Lane& lane);                         // QP is RTR or RTS; receives are counted, nothing is posted
-  ReplayVerdict start(Seq peer_rx_next);                 // enter Replaying: apply S1/P1/P2/G1, post in log order
-  void stop_posting();                                   // first step of the fence; returns when no post is in progress
-  TxRxProgress detach();                                 // after RESET: wire holds of this lane end, the lane is gone
-  TxRxProgress progress_now() const;                     // for heartbeats (not for replay)
-  Epoch epoch() const;
+  // --- lane control, from the connection layer
+  // --------------------------------------------------------------------
+  void attach(const Lane& lane);  // QP is RTR or RTS; receives are counted, nothing is posted
+  ReplayVerdict start(Seq peer_rx_next);  // enter Replaying: apply S1/P1/P2/G1, post in log order
+  void stop_posting();    // first step of the fence; returns when no post is in progress
+  TxRxProgress detach();  // after RESET: wire holds of this lane end, the lane is gone
+  TxRxProgress progress_now() const;  // for heartbeats (not for replay)
+  Epoch epoch() const { return Epoch{epoch_.load(std::memory_order_relaxed)}; }
 
   ChannelStats stats() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;  // (the implementer may flatten this for the hot path)
+  friend class Poller;
+  friend struct ChannelTestAccess;
+
+  // None -> Attached -> Posting -> Stopped -> None; detach() is legal in every state but Posting.
+  enum class LaneState : std::uint8_t { None, Attached, Posting, Stopped };
+  enum EventBit : std::uint32_t {
+    kEvWanted = 1,
+    kEvLost = 2,
+    kEvLogEmpty = 4,
+    kEvFirstRx = 8,
+    kEvFault = 16
+  };
+  struct PendingFault {
+    Fault fault;
+    std::uint64_t detail;
+  };
+  struct Reply {  // an atomic's result that waits for memory
+    std::uint32_t id;
+    AmoResponse body;
+  };
+
+  // All below are called with lock_ held unless they say otherwise.
+  // channel_submit.cpp
+  void submit_send(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux, bool want_callback,
+                   std::uint8_t user_hold);  // takes lock_
+  void submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux, bool want_callback,
+                     std::uint8_t user_hold);
+  void pump();
+  bool post_send(LogEntry& entry);
+  bool post_rdma(LogEntry& entry);
+  bool post(std::uint64_t wr_base, unsigned flags);
+  bool window_refuses(LogEntry& entry, std::uint32_t distance);
+  void note_first_post(LogEntry& entry);
+  void set_blocked(bool blocked);
+  void need_attention();
+  bool can_post() const {
+    return state_.load(std::memory_order_relaxed) == LaneState::Posting && !broken_;
+  }
+
+  // channel_ack.cpp
+  void apply_ack(std::uint32_t ack);
+  void accept_acked(std::uint64_t acked);
+  void load_ack_cell();
+  void advance_done();
+  void finish_piece(LogEntry& entry);
+  void retire_to(std::uint32_t sq_position);
+  bool write_ack();
+  bool look(bool long_idle);  // takes lock_; false: needs no more attention
+
+  // channel_replay.cpp
+  void settle_by_peer(std::uint64_t rx_next);
+  void release_wire();
+
+  // channel.cpp
+  void note_lost(int status, std::uint32_t vendor_err);
+  void note_fault(Fault fault, std::uint64_t detail);
+  void raise(std::uint32_t bits) {
+    events_pending_.store(events_pending_.load(std::memory_order_relaxed) | bits,
+                          std::memory_order_relaxed);
+  }
+  RxVerdict refuse_receive(const DataHeader& header, Epoch lane_epoch);
+
+  // amo.cpp
+  void run_atomic(const DataHeader& header, std::uint32_t payload_bytes,
+                  const std::byte* payload);  // takes lock_
+  void finish_atomic(const DataHeader& header, std::uint32_t payload_bytes,
+                     const std::byte* payload);  // takes lock_
+  bool submit_call(AmoCall& call);               // takes lock_
+  bool submit_reply(const Reply& reply);         // takes lock_
+  void retry_waiting();                          // takes lock_
+
+  mutable SpinLock lock_;
+  std::atomic<LaneState> state_{LaneState::None};
+  bool broken_ = false;     // this lane had an error: nothing more is posted on it
+  bool attention_ = false;  // on the Poller's list
+  bool blocked_ = false;    // the log waits for the window
+  bool replaying_ = false;
+  bool first_rx_seen_ = false;
+  bool lost_reported_ = false;
+  std::atomic<std::uint32_t> events_pending_{0};
+  std::atomic<std::uint32_t> epoch_{0};
+
+  // Sending. acked_ <= tx_sent_ <= tx_next_.
+  std::uint64_t tx_next_ = 0;  // SENDs accepted
+  std::uint64_t tx_sent_ = 0;  // SENDs posted at least once
+  std::uint64_t acked_ = 0;    // SENDs the peer has counted, as far as it told me
+  std::uint32_t window_;
+  std::uint32_t send_depth_;
+  std::uint32_t signal_every_;
+  std::uint32_t max_inline_;
+  std::uint32_t sq_posted_ = 0;         // WRs of this lane
+  std::uint32_t sq_retired_ = 0;        // of these, known to have left the SQ
+  std::uint32_t unsignalled_ = 0;       // WRs since the last signalled one
+  std::uint32_t unsignalled_hold_ = 0;  // Frag bytes held by them
+  std::uint64_t log_wr_base_ = 0;       // make_wr_id(Log, epoch, 0)
+  std::uint64_t ack_wr_base_ = 0;
+  OpLog log_;
+  ibv_send_wr wr_{};  // the one work request, reused
+  ibv_sge sge_{};
+  Lane lane_;
+
+  // Receiving.
+  std::atomic<std::uint64_t> rx_next_{0};        // SENDs counted
+  std::atomic<std::uint64_t> acked_to_peer_{0};  // what the peer was last told
+  std::uint32_t ack_threshold_;                  // W/4
+  AckCell* cell_;
+
+  Poller& home_;
+  std::atomic<std::uint64_t> held_bytes_{0};
+  ChannelStats stats_;
+
+  // Rare.
+  ChannelConfig config_;
+  ChannelEvents events_;
+  std::uint64_t replay_end_ = 0;  // log_empty when done reaches it
+  bool wanted_raised_ = false;
+  int lost_status_ = 0;
+  std::uint32_t lost_vendor_err_ = 0;
+  std::vector<PendingFault> faults_;
+  AmoTable calls_;
+  AmoCall* waiting_calls_ = nullptr;  // no Frag to be had; newest first
+  std::vector<Reply> waiting_replies_;
 };
 
 }  // namespace mend::ops

@@ -1,29 +1,144 @@
-// RecvPool: the receive buffers of one shared receive queue and the ledger that knows where each one is.
+// RecvPool: the receive buffers of one shared receive queue (or, on a device without SRQ, of each
+// QP's own receive queue) and the ledger that knows where each one is.
 //
-// Thread contract: post/return from any thread; resize from the worker thread.
-// Invariants: posted + delivered + stashed == depth (I6); depth >= 2 x live QPs at all times (the 2 x rule); a buffer
-// is re-posted before its receive callback's caller returns to progress.
+// Thread contract: taken/stash/deliver transitions belong to the Poller (its poll lock or its
+// delivery ownership); repost() from any thread; create, ensure, grow, attach_queue, detach_queue
+// and audit from the worker thread (or set-up). Invariants: posted + delivered + stashed + idle ==
+// depth (I6); with an SRQ idle is 0 and depth >= 2 x live QPs (the 2 x rule); a buffer is posted
+// again before its receive callback's caller returns to progress.
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <mutex>
+#include <span>
+#include <vector>
 
+#include "ops/memory_hooks.h"
 #include "ops/request.h"
+#include "ops/spin_lock.h"
 #include "plugin/verbs/error.h"
-
-struct ibv_srq;
-struct ibv_qp;
 
 namespace mend::ops {
 
-enum class BufferState : std::uint8_t { Posted, Delivered, Stashed };
+// The upper layer's receive upcall: payload is valid during the call only.
+using DeliverFn = void (*)(void* context, std::uint8_t tag, std::span<const std::byte> payload);
+
+enum class BufferState : std::uint8_t { Idle, Posted, Stashed, Delivered };
+const char* to_string(BufferState state);
+
+// One receive buffer. Its work request is built once. Only the address travels in wr_id.
+struct alignas(64) RecvBuf {
+  ibv_recv_wr wr;
+  ibv_sge sge;
+  RecvBuf* next = nullptr;      // link of the stash, the delivery queue or the idle list
+  DeliverFn deliver = nullptr;  // whose it is, once counted
+  void* deliver_context = nullptr;
+  ibv_qp* queue = nullptr;          // per-QP receive queue it belongs to; nullptr: the SRQ
+  std::uint32_t index = 0;          // for the debug log
+  std::uint32_t payload_bytes = 0;  // received, behind the header
+  BufferState state = BufferState::Idle;
+
+  std::byte* data() const { return reinterpret_cast<std::byte*>(sge.addr); }
+  const DataHeader& header() const { return *reinterpret_cast<const DataHeader*>(sge.addr); }
+  const std::byte* payload() const { return data() + sizeof(DataHeader); }
+};
 
 struct RecvLedger {
-  std::uint32_t depth = 0, posted = 0, delivered = 0, stashed = 0;
-  std::uint32_t min_posted = 0;  // lowest number of posted buffers ever seen (srq_min_free of the stats line)
-  std::uint32_t lost = 0;        // buffers found missing by an audit and posted again (srq_lost)
+  std::uint32_t depth = 0, posted = 0, delivered = 0, stashed = 0, idle = 0;
+  std::uint32_t min_posted =
+      0;  // lowest number of posted buffers ever seen (srq_min_free of the stats line)
+  std::uint32_t lost = 0;  // buffers found missing by an audit and posted again (srq_lost)
+};
+
+struct RecvPoolConfig {
+  ibv_srq* srq = nullptr;           // nullptr: per-QP receive queues
+  RailId rail;                      // which local key the device wants
+  std::uint32_t payload_bytes = 0;  // buffer = header + this
+  std::uint32_t depth = 0;  // buffers at the start (SRQ), or buffers of each QP's queue (no SRQ)
+  std::uint32_t max_depth = 0;  // capacity of the SRQ (or of all QPs together); growing stops there
+  // Arms the SRQ limit (ibv_modify_srq, which is not inline); may be null. Returns errno.
+  int (*arm_limit)(void* context, ibv_srq* srq, std::uint32_t limit) = nullptr;
+  void* arm_context = nullptr;
+};
+
+// Debug log of each hand-over (run-time switch; costs one load when off).
+using RecvTrace = void (*)(void* context, const RecvBuf& buf, BufferState from, BufferState to);
+
+class RecvPool {
+ public:
+  static Result<std::unique_ptr<RecvPool>> create(const RecvPoolConfig& config,
+                                                  const MemoryHooks& hooks);
+  ~RecvPool();  // after the SRQ and the QPs are gone
+  RecvPool(const RecvPool&) = delete;
+  RecvPool& operator=(const RecvPool&) = delete;
+
+  // The 2 x rule: call before a QP is created with the number of QPs that will then be live. Grows
+  // when needed; the error names the rule, both numbers and the device's limit, and the QP must not
+  // be created.
+  Result<void> ensure(std::uint32_t live_qps);
+  Result<void> grow(std::uint32_t new_depth);
+
+  // Devices without SRQ: posts `depth` buffers on the QP's own receive queue (QP in INIT), and
+  // takes them back after RESET.
+  bool per_qp() const { return config_.srq == nullptr; }
+  Result<void> attach_queue(ibv_qp* qp);
+  void detach_queue(ibv_qp* qp);
+
+  // After a fence has drained the CQ: the device should hold exactly ledger().posted buffers.
+  // device_posted is what it really holds where that can be asked (else pass the ledger's own
+  // value); the difference is posted again from spare buffers.
+  std::uint32_t audit(std::uint32_t device_posted);
+  int arm_limit(std::uint32_t limit);  // one-shot, re-armed by the owner after the event; errno
+
+  void set_trace(RecvTrace trace, void* context);
+  RecvLedger ledger() const;
+  std::uint32_t buffer_bytes() const;  // header and payload
+  std::uint32_t depth() const { return depth_.load(std::memory_order_relaxed); }
+
+  // --- transitions, for the Poller
+  // ------------------------------------------------------------------------------
+  void note_taken(RecvBuf& buf);       // Posted -> Stashed, under the poll lock: the CQE was polled
+  void note_delivering(RecvBuf& buf);  // Stashed -> Delivered, by the delivery owner
+  void repost_delivered(RecvBuf& buf);  // Delivered -> Posted, by the delivery owner
+  void repost_dropped(RecvBuf& buf);  // Stashed -> Posted, under the poll lock: nothing to deliver
+  void retire_flushed(
+      RecvBuf& buf);  // Stashed -> Posted or Idle, under the poll lock: an error completion
+
+ private:
+  struct Slab;
+  RecvPool(const RecvPoolConfig& config, const MemoryHooks& hooks);
+  bool add_slab(std::uint32_t count);
+  bool post(RecvBuf& buf);
+  void to_idle(RecvBuf& buf);
+  RecvBuf* take_idle();
+  void set_state(RecvBuf& buf, BufferState to);
+  std::uint32_t posted_now() const;
+
+  RecvPoolConfig config_;
+  MemoryHooks hooks_;
+  std::atomic<std::uint32_t> depth_{0};
+  std::uint32_t stride_ = 0;
+
+  // Single-writer counters (plain increments, no bus lock); the ledger is computed from them.
+  std::atomic<std::uint32_t> taken_{0};       // poll lock
+  std::atomic<std::uint32_t> dropped_{0};     // poll lock
+  std::atomic<std::uint32_t> started_{0};     // delivery owner
+  std::atomic<std::uint32_t> finished_{0};    // delivery owner
+  std::atomic<std::uint32_t> min_posted_{0};  // poll lock
+  std::atomic<std::uint32_t> idle_count_{0};  // idle_lock_
+  std::atomic<std::uint32_t> lost_{0};
+  std::atomic<RecvTrace> trace_{nullptr};
+  void* trace_context_ = nullptr;
+
+  SpinLock idle_lock_;
+  RecvBuf* idle_ = nullptr;  // buffers on no queue, under idle_lock_
+  std::mutex slab_lock_;     // growing
+  std::vector<std::unique_ptr<Slab>> slabs_;
 };
 
 }  // namespace mend::ops

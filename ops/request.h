@@ -1,6 +1,7 @@
-// What the layer above submits: Frag (a SEND with its retained copy), RdmaOp (put or get), AmoCall (atomic).
-// Thread contract: a request belongs to ops from submission until its callback, which always runs on an application
-// thread inside Poller::progress(), exactly once, with success (giving up is reported by the transport, not here).
+// What the layer above submits: Frag (a SEND with its retained copy), RdmaOp (put or get), AmoCall
+// (atomic). Thread contract: a request belongs to ops from submission until its callback, which
+// always runs on an application thread inside Poller::progress(), exactly once, with success
+// (giving up is reported by the transport, not here).
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,8 @@ namespace mend::ops {
 class Channel;
 class FragPool;
 
-// Keys of one memory region: one per protection domain of this process (local), one per rail of its owner (remote).
+// Keys of one memory region: one per protection domain of this process (local), one per rail of its
+// owner (remote).
 struct LocalKeys {
   Lkey lkey[kMaxRails];
 };
@@ -26,20 +28,27 @@ struct RemoteKeys {
 // The three reasons to keep a Frag; it returns to its pool when all are gone (protocol.md 1.7, I5).
 enum FragHold : std::uint8_t { kHoldWire = 1, kHoldPeer = 2, kHoldUser = 4 };
 
-// One SEND: control part, room for the layer above, then header and payload contiguous in registered memory.
-struct Frag {
-  static constexpr std::size_t kUserBytes = 224;  // room for the upper layer's descriptor (BTL descriptor + segments)
+// Link of the Poller's queue of callbacks that are due: the next request's address with its type in
+// the low bits.
+using DueLink = std::uintptr_t;
+
+// One SEND: control part, room for the layer above, then header and payload contiguous in
+// registered memory.
+struct alignas(64) Frag {
+  static constexpr std::size_t kUserBytes =
+      224;  // room for the upper layer's descriptor (BTL descriptor + segments)
 
   FragPool* pool = nullptr;
   const LocalKeys* keys = nullptr;  // of the pool chunk this Frag lies in
   Channel* channel = nullptr;       // set at submission
-  Frag* next = nullptr;             // link of the completion queue, or of the free list
-  void (*sent)(Frag&) = nullptr;    // called once from progress after it was accepted for sending; may be null
-  std::uint32_t capacity = 0;       // payload bytes available behind the header
-  std::uint32_t length = 0;         // payload bytes used
+  DueLink due_next = 0;             // owned by ops
+  void (*sent)(Frag&) =
+      nullptr;                 // called once from progress after it was first posted; may be null
+  std::uint32_t capacity = 0;  // payload bytes available behind the header
+  std::uint32_t length = 0;    // payload bytes used
   std::atomic<std::uint8_t> held{0};  // FragHold bits
   alignas(16) std::byte user[kUserBytes];
-  alignas(16) DataHeader header;  // payload follows at once
+  alignas(64) DataHeader header;  // payload follows at once
 
   std::byte* payload() { return reinterpret_cast<std::byte*>(&header + 1); }
 };
@@ -48,14 +57,16 @@ struct RdmaOp {
   enum class Dir : std::uint8_t { Put, Get };
   Dir dir = Dir::Put;
   void* local = nullptr;
-  const LocalKeys* local_keys = nullptr;  // may be null for a put of at most max_inline bytes
+  const LocalKeys* local_keys =
+      nullptr;  // may be null for a put of at most max_inline bytes; valid until done()
   std::uint64_t remote = 0;
   RemoteKeys remote_keys;
-  std::uint64_t length = 0;                // bytes; ops cuts it at the device's max_msg_sz
-  void (*done)(RdmaOp&) = nullptr;         // from progress, once, when the whole transfer is complete
-  RdmaOp* next = nullptr;                  // link of the completion queue
-  std::uint32_t pieces_left = 0;           // owned by ops
-  void* user[6] = {};                      // for the layer above
+  std::uint64_t length = 0;  // bytes; ops cuts it at the device's max_msg_sz
+  void (*done)(RdmaOp&) =
+      nullptr;           // from progress, once, when the whole transfer is complete; may be null
+  DueLink due_next = 0;  // owned by ops
+  std::uint32_t pieces_left = 0;  // owned by ops
+  void* user[6] = {};             // for the layer above
 };
 
 struct AmoCall {
@@ -65,10 +76,11 @@ struct AmoCall {
   Rkey rkey;
   std::uint64_t operand = 0;
   std::uint64_t compare = 0;
-  std::uint64_t result = 0;           // value before the execution, valid in done()
-  void (*done)(AmoCall&) = nullptr;   // from progress, once
-  AmoCall* next = nullptr;
-  std::uint32_t id = 0;               // owned by ops
+  std::uint64_t result = 0;          // value before the execution, valid in done()
+  void (*done)(AmoCall&) = nullptr;  // from progress, once; may be null
+  DueLink due_next = 0;              // owned by ops
+  AmoCall* next = nullptr;           // owned by ops: waiting for memory
+  std::uint32_t id = 0;              // owned by ops
   void* user[6] = {};
 };
 

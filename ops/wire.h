@@ -1,4 +1,5 @@
-// Data header of every SEND (docs/protocol.md 1.4) and the bodies of atomics. Little endian, naturally aligned.
+// Data header of every SEND (docs/protocol.md 1.4) and the bodies of atomics. Little endian,
+// naturally aligned.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,16 @@ struct DataHeader {
 };
 static_assert(sizeof(DataHeader) == 16);
 
-enum class AmoOp : std::uint8_t { Add = 0, And = 1, Or = 2, Xor = 3, Swap = 4, Cswap = 5, Min = 6, Max = 7 };
+enum class AmoOp : std::uint8_t {
+  Add = 0,
+  And = 1,
+  Or = 2,
+  Xor = 3,
+  Swap = 4,
+  Cswap = 5,
+  Min = 6,
+  Max = 7
+};
 constexpr std::uint8_t kAmoOps = 8;
 
 // Body of AmoReq; DataHeader::aux is the requester's AMO id, echoed by AmoRsp.

@@ -1,0 +1,118 @@
+// LaneTable: flat hash from QP number to lane, looked up once per completion: linear probing, no
+// allocation on lookup.
+//
+// Thread contract: none of its own; the Poller's poll lock covers it. Pointers from find() are
+// valid until the next add or remove.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/recv_pool.h"
+#include "plugin/verbs/types.h"
+
+namespace mend::ops {
+
+class Channel;
+
+struct LaneEntry {
+  Qpn qpn;
+  Epoch epoch;
+  Channel* channel = nullptr;  // nullptr: free slot
+  DeliverFn deliver = nullptr;
+  void* context = nullptr;
+};
+
+class LaneTable {
+ public:
+  LaneTable() : slots_(kInitialSlots) {}
+
+  LaneEntry* find(Qpn qpn) {
+    for (std::uint32_t i = home(qpn);; i = (i + 1) & mask()) {
+      LaneEntry& slot = slots_[i];
+      if (slot.channel == nullptr) {
+        return nullptr;
+      }
+      if (slot.qpn == qpn) {
+        return &slot;
+      }
+    }
+  }
+
+  // Replaces an entry of the same QP number (its old QP is gone, the device recycled the number).
+  void add(const LaneEntry& entry) {
+    if (LaneEntry* same = find(entry.qpn)) {
+      *same = entry;
+      return;
+    }
+    if ((count_ + 1) * 2 > slots_.size()) {
+      rehash(slots_.size() * 2);
+    }
+    insert(entry);
+    ++count_;
+  }
+
+  bool remove(Qpn qpn) {
+    LaneEntry* found = find(qpn);
+    if (found == nullptr) {
+      return false;
+    }
+    --count_;
+    close_gap(static_cast<std::uint32_t>(found - slots_.data()));
+    return true;
+  }
+
+  std::uint32_t size() const { return count_; }
+
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (LaneEntry& slot : slots_) {
+      if (slot.channel != nullptr) {
+        visit(slot);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kInitialSlots = 16;
+
+  std::uint32_t mask() const { return static_cast<std::uint32_t>(slots_.size()) - 1; }
+  std::uint32_t home(Qpn qpn) const { return (qpn.value * 0x9e3779b1u >> 8) & mask(); }
+
+  void insert(const LaneEntry& entry) {
+    std::uint32_t i = home(entry.qpn);
+    while (slots_[i].channel != nullptr) {
+      i = (i + 1) & mask();
+    }
+    slots_[i] = entry;
+  }
+
+  void rehash(std::size_t slots) {
+    std::vector<LaneEntry> old(slots);
+    old.swap(slots_);
+    for (const LaneEntry& entry : old) {
+      if (entry.channel != nullptr) {
+        insert(entry);
+      }
+    }
+  }
+
+  // Moves back the entries whose probe sequence runs over the hole, so that lookups need no
+  // tombstones.
+  void close_gap(std::uint32_t hole) {
+    for (std::uint32_t i = (hole + 1) & mask(); slots_[i].channel != nullptr;
+         i = (i + 1) & mask()) {
+      const std::uint32_t wanted = home(slots_[i].qpn);
+      if (((i - wanted) & mask()) >= ((i - hole) & mask())) {
+        slots_[hole] = slots_[i];
+        hole = i;
+      }
+    }
+    slots_[hole] = LaneEntry{};
+  }
+
+  std::vector<LaneEntry> slots_;
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace mend::ops
