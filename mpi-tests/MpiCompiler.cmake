@@ -1,0 +1,18 @@
+# mend_mpi_c: the C interface of MPI as mpicc describes it. Not FindMPI: it adds the removed C++ bindings, and the
+# wrapper is what users compile with.
+find_program(MEND_MPICC mpicc REQUIRED)
+function(mend_mpicc_words output what)
+  execute_process(COMMAND ${MEND_MPICC} --showme:${what} OUTPUT_VARIABLE text
+    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(words UNIX_COMMAND "${text}")
+  set(${output} ${words} PARENT_SCOPE)
+endfunction()
+
+mend_mpicc_words(include_words incdirs)
+mend_mpicc_words(library_dirs libdirs)
+mend_mpicc_words(libraries libs)
+add_library(mend_mpi_c INTERFACE)
+target_include_directories(mend_mpi_c SYSTEM INTERFACE ${include_words})
+target_link_directories(mend_mpi_c INTERFACE ${library_dirs})
+target_link_libraries(mend_mpi_c INTERFACE ${libraries})
+target_compile_definitions(mend_mpi_c INTERFACE OMPI_SKIP_MPICXX=1)

@@ -1,0 +1,74 @@
+// What the benchmark programs share: options, the size loop, timing and the OSU suite's output
+// format (our own programs; the format lets readers and scripts compare with the real suite, which
+// is not needed). Thread contract: single-threaded programs of two ranks or more; only ranks 0 and
+// 1 (or pairs) move data.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace bench {
+
+struct Options {
+  std::size_t smallest = 0;
+  std::size_t largest = std::size_t{4} << 20U;
+  int iterations = 0;  // 0: by size
+  int window = 64;
+};
+
+// -m MIN:MAX (or MAX), -i ITERATIONS, -W WINDOW, as in the OSU suite.
+inline Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    const char* value = argv[i + 1];
+    if (flag == "-m") {
+      const char* colon = std::strchr(value, ':');
+      if (colon != nullptr) o.smallest = std::strtoull(value, nullptr, 10);
+      o.largest = std::strtoull(colon == nullptr ? value : colon + 1, nullptr, 10);
+    } else if (flag == "-i") {
+      o.iterations = std::atoi(value);
+    } else if (flag == "-W") {
+      o.window = std::atoi(value);
+    }
+  }
+  return o;
+}
+
+// 0, 1, 2, 4, ... within the options' bounds.
+inline std::vector<std::size_t> sizes(const Options& o, std::size_t first) {
+  std::vector<std::size_t> all;
+  if (first == 0 && o.smallest == 0) all.push_back(0);
+  for (std::size_t s = 1; s <= o.largest; s *= 2)
+    if (s >= o.smallest) all.push_back(s);
+  return all;
+}
+
+inline int iterations(const Options& o, std::size_t size, int small, int large) {
+  if (o.iterations > 0) return o.iterations;
+  return size <= 8192 ? small : large;
+}
+
+// Page-aligned like the OSU suite's; filled so that no page is the shared zero page.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t size) : data_(std::aligned_alloc(4096, (size / 4096 + 1) * 4096)) {
+    if (data_ == nullptr) MPI_Abort(MPI_COMM_WORLD, 1);
+    std::memset(data_, 'a', (size / 4096 + 1) * 4096);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { std::free(data_); }
+  void* get() const { return data_; }
+
+ private:
+  void* data_;
+};
+
+}  // namespace bench
