@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     for (const std::size_t size : bench::sizes(options, 0)) {
       const int iterations = bench::iterations(options, size, 10000, size > 262144 ? 200 : 1000);
       const double us = half_round_trip(rank, static_cast<int>(size), iterations, out, in);
-      if (rank == 0) std::printf("%-10zu%20.2f\n", size, us);
+      if (rank == 0) std::printf("%-10zu%20.3f\n", size, us);
       std::fflush(stdout);
     }
   }

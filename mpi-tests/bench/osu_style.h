@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -20,9 +21,18 @@ struct Options {
   std::size_t largest = std::size_t{4} << 20U;
   int iterations = 0;  // 0: by size
   int window = 64;
+  std::vector<std::size_t> list;  // exactly these sizes, if not empty
 };
 
-// -m MIN:MAX (or MAX), -i ITERATIONS, -W WINDOW, as in the OSU suite.
+inline std::vector<std::size_t> parse_list(const char* text) {
+  std::vector<std::size_t> all;
+  for (char* end = nullptr;; text = end + 1) {
+    all.push_back(std::strtoull(text, &end, 10));
+    if (*end != ',') return all;
+  }
+}
+
+// -m MIN:MAX (or MAX), -i ITERATIONS, -W WINDOW, as in the OSU suite; -l SIZE,SIZE,... is ours.
 inline Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -32,6 +42,9 @@ inline Options parse(int argc, char** argv) {
       const char* colon = std::strchr(value, ':');
       if (colon != nullptr) o.smallest = std::strtoull(value, nullptr, 10);
       o.largest = std::strtoull(colon == nullptr ? value : colon + 1, nullptr, 10);
+    } else if (flag == "-l") {
+      o.list = parse_list(value);
+      o.largest = *std::max_element(o.list.begin(), o.list.end());
     } else if (flag == "-i") {
       o.iterations = std::atoi(value);
     } else if (flag == "-W") {
@@ -43,6 +56,7 @@ inline Options parse(int argc, char** argv) {
 
 // 0, 1, 2, 4, ... within the options' bounds.
 inline std::vector<std::size_t> sizes(const Options& o, std::size_t first) {
+  if (!o.list.empty()) return o.list;
   std::vector<std::size_t> all;
   if (first == 0 && o.smallest == 0) all.push_back(0);
   for (std::size_t s = 1; s <= o.largest; s *= 2)
