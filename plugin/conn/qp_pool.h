@@ -4,11 +4,11 @@
 //   Idle(RESET) -> Armed(INIT, warm) -> Rtr -> Rts -> Err -> Fenced(RESET) -> Parked(linger) ->
 //   destroyed
 //
-// Thread contract: take/to_rtr/to_rts/park/reap/refill/clear on the worker thread (they block);
-// on_last_wqe() and live() from any thread; counters from any thread. Invariants: every QP that
-// exists is registered (I9); a QP leaves RESET only under a reservation of the rail (2 x rule); a
-// QP is destroyed only from RESET, after its linger; one that cannot be fenced is kept for ever,
-// never destroyed.
+// Thread contract: take, to_rtr, to_rts, park, reap, refill and clear on the worker thread (they
+// block); on_last_wqe(), owns() and counts() from any thread.
+// Invariants: every QP that exists is registered (I9); a QP leaves RESET only under a reservation of
+// the rail (2 x rule); a QP is destroyed only from RESET, after its linger; one that cannot be
+// fenced is kept until the pool goes, never reused or destroyed before.
 #pragma once
 
 #include <atomic>
@@ -59,7 +59,7 @@ class QpPool {
   Result<void> to_rtr(RcQp& qp, const verbs::QpParams& params);
   Result<void> to_rts(RcQp& qp, const verbs::QpParams& params);
   // After the fence: the QP waits out its linger. A Stuck one stays registered for ever.
-  void park(RcQp* qp);
+  void park(RcQp* qp, TimeNs now);
 
   // Destroys what has lingered long enough. Returns when to call again (kNever: nothing is parked).
   TimeNs reap(TimeNs now);
@@ -77,8 +77,9 @@ class QpPool {
  private:
   Result<std::unique_ptr<RcQp>> create();
   Result<void> arm(RcQp& qp);
-  void destroy(std::unique_ptr<RcQp> qp);
-  void forget_oldest_parked();
+  Result<RcQp*> make_armed();
+  void destroy(RcQp* qp);
+  bool forget_oldest_parked();
 
   Rail& rail_;
   const std::uint32_t warm_wanted_;

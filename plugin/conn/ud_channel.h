@@ -8,6 +8,7 @@
 // being handed to the callback.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,7 +55,7 @@ class UdChannel {
   using ReceiveFn = void (*)(void* context, std::span<const std::byte> bytes,
                              const UdSource& source);
 
-  static Result<std::unique_ptr<UdChannel>> create(Rail& rail, const Params& params);
+  static Result<std::unique_ptr<UdChannel>> create(Rail& rail);
   ~UdChannel();
   UdChannel(const UdChannel&) = delete;
   UdChannel& operator=(const UdChannel&) = delete;
@@ -74,22 +75,30 @@ class UdChannel {
   reset_in_place();  // ERR -> RESET -> ... -> RTS, same QP number; also after a QP event
 
  private:
-  UdChannel(Rail& rail, const Params& params);
+  struct Datagram {
+    std::array<std::byte, kMaxDatagram> bytes;
+    std::size_t length = 0;
+    UdSource source;
+  };
+
+  explicit UdChannel(Rail& rail);
   Result<void> open();
   Result<void> walk_to_rts();
-  bool post_receive(std::size_t slot);
+  std::byte* receive_slot(std::uint64_t slot);
+  std::byte* send_slot(std::uint64_t slot);
+  bool post_receive(std::uint64_t slot);
   void reap_sends();
+  void take_wakeups();
+  bool take_one(Datagram& out);
   void drop_completions();
 
   Rail& rail_;
-  const Params params_;
   const std::uint32_t qkey_;
   mutable std::mutex mutex_;
-  bool broken_ = false;
+  bool broken_ = true;  // until RTS is reached
   std::uint32_t recv_slots_ = 0, send_slots_ = 0;
   std::vector<std::byte> memory_;  // receive slots, then send slots
   std::vector<std::uint16_t> free_sends_;
-  unsigned unacked_events_ = 0;
   verbs::Mr mr_;
   verbs::CompChannel channel_;
   verbs::Cq recv_cq_, send_cq_;

@@ -1,0 +1,141 @@
+#include "plugin/conn/fence.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "ops/poller.h"
+#include "plugin/verbs/qp_attr.h"
+
+namespace mend::conn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPollPause = std::chrono::microseconds(20);
+// How long LAST_WQE_REACHED is waited for: generously where the device is known to raise it, once
+// and shortly to find out.
+constexpr auto kLastWqeKnown = std::chrono::milliseconds(100);
+constexpr auto kLastWqeUnknown = std::chrono::milliseconds(10);
+
+// The beacon: a zero-byte SEND that can only be flushed, in the SQ slot reserved for it.
+class Beacon {
+ public:
+  Beacon(ops::Poller& poller, RcQp& qp) : poller_(poller), qp_(qp) {
+    qp.beacon.store(0, std::memory_order_relaxed);
+    wr_id_ = poller.make_beacon_wr_id(&qp.beacon);
+  }
+  ~Beacon() { poller_.cancel_beacon(wr_id_); }
+  Beacon(const Beacon&) = delete;
+  Beacon& operator=(const Beacon&) = delete;
+
+  bool post() {
+    ibv_send_wr wr{};
+    wr.wr_id = wr_id_;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    return ibv_post_send(qp_.qp.get(), &wr, &bad) == 0;
+  }
+  bool seen() const { return qp_.beacon.load(std::memory_order_acquire) != 0; }
+
+ private:
+  ops::Poller& poller_;
+  RcQp& qp_;
+  std::uint64_t wr_id_ = 0;
+};
+
+// Drains until done() or the deadline; the last drain follows the moment done() was seen.
+template <typename Done>
+bool drain_until(ops::Poller& poller, Clock::time_point deadline, Done done) {
+  while (true) {
+    const bool finished = done();
+    poller.drain_for_fence();
+    if (finished) return true;
+    if (Clock::now() >= deadline) return done();
+    std::this_thread::sleep_for(kPollPause);
+  }
+}
+
+void wait_for_beacon(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceReport& report) {
+  Beacon beacon(rail.poller(), qp);
+  bool posted = false;
+  // A full SQ lets the beacon in as soon as its flushed requests were polled.
+  report.beacon_seen = drain_until(rail.poller(), deadline, [&] {
+    if (!posted) posted = beacon.post();
+    return posted && beacon.seen();
+  });
+}
+
+void wait_for_last_wqe(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceReport& report) {
+  Nic& nic = rail.nic();
+  const LastWqe known = nic.last_wqe();
+  if (rail.srq() == nullptr || known == LastWqe::Missing) return;
+  const auto patience = known == LastWqe::Delivered ? kLastWqeKnown : kLastWqeUnknown;
+  report.last_wqe_seen = drain_until(rail.poller(), std::min(deadline, Clock::now() + patience),
+                                     [&] { return qp.last_wqe.load(std::memory_order_acquire); });
+  if (!report.last_wqe_seen && known == LastWqe::Unknown) nic.set_last_wqe(LastWqe::Missing);
+}
+
+// A transition that must succeed. False: report.outcome says what it means.
+bool move(Rail& rail, RcQp& qp, const verbs::QpChange& change, FenceReport& report) {
+  const Result<void> moved = verbs::modify(rail.api(), qp.qp.get(), change);
+  if (moved) return true;
+  report.reason = moved.error().message;
+  if (moved.error().code == EIO || rail.nic().fatal()) {
+    rail.nic().set_fatal();
+    report.outcome = FenceOutcome::DeviceGone;
+  } else {
+    report.outcome = FenceOutcome::Failed;
+  }
+  return false;
+}
+
+void run_fence(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceReport& report) {
+  if (!move(rail, qp, verbs::to_error(), report)) return;
+  qp.stage = QpStage::Err;
+  wait_for_beacon(rail, qp, deadline, report);
+  wait_for_last_wqe(rail, qp, deadline, report);
+  // Without the beacon (a device that lost its completion) RESET fences all the same: what was not
+  // polled by then is not counted, and what is not counted is replayed.
+  if (!move(rail, qp, verbs::to_reset(), report)) return;
+  // Some devices leave the completions of a reset QP in the CQ: they count as long as nothing was
+  // sampled.
+  rail.poller().drain_for_fence();
+  report.outcome = FenceOutcome::Fenced;
+}
+
+bool in_reset(QpStage stage) {
+  return stage == QpStage::Idle || stage == QpStage::Fenced || stage == QpStage::Parked;
+}
+
+}  // namespace
+
+const char* to_string(FenceOutcome outcome) {
+  switch (outcome) {
+    case FenceOutcome::Fenced:
+      return "Fenced";
+    case FenceOutcome::DeviceGone:
+      return "DeviceGone";
+    case FenceOutcome::Failed:
+      return "Failed";
+  }
+  return "unknown";
+}
+
+FenceReport fence(Rail& rail, RcQp& qp, std::chrono::milliseconds limit) {
+  FenceReport report;
+  const auto start = Clock::now();
+  if (in_reset(qp.stage)) {
+    report.outcome = FenceOutcome::Fenced;
+    return report;
+  }
+  run_fence(rail, qp, start + limit, report);
+  if (report.outcome == FenceOutcome::DeviceGone) rail.poller().drain_for_fence();
+  qp.stage = report.fenced() ? QpStage::Fenced : QpStage::Stuck;
+  report.microseconds = static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+  return report;
+}
+
+}  // namespace mend::conn
