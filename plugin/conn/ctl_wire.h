@@ -63,8 +63,7 @@ enum EndpointFlag : std::uint16_t { kFlagFrozen = 1, kFlagOracle = 2 };
 
 using Gid = std::array<std::uint8_t, 16>;
 
-// --- bytes on the wire
-// ----------------------------------------------------------------------------------------------------
+// --- bytes on the wire ---
 static_assert(std::endian::native == std::endian::little, "the wire is little endian");
 
 struct CtlHeader {
@@ -115,8 +114,7 @@ struct KeyRepBody {
 };
 static_assert(sizeof(KeyReqBody) == 8 && sizeof(KeyRepBody) == 44);
 
-// --- the same in the program
-// ----------------------------------------------------------------------------------------------
+// --- the same in the program ---
 
 // One end of a QP pair: everything the other side needs for INIT -> RTR.
 struct Endpoint {
@@ -139,7 +137,7 @@ struct Progress {
   Seq rx_next;                 // next seq it expects from me
   Seq tx_acked;                // what I acknowledged to it
   std::uint32_t window = 0;    // SENDs it may have in flight; for diagnosis
-  std::uint32_t executed = 0;  // of data_epoch: rq_psn, only with kFlagOracle
+  std::uint32_t executed = 0;  // rq_psn; meaningful only with kFlagOracle
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 

@@ -30,8 +30,7 @@ constexpr Role role_of(std::uint32_t my_jobid, std::uint32_t my_rank, std::uint3
   return my_jobid < jobid || (my_jobid == jobid && my_rank < rank) ? Role::Leader : Role::Follower;
 }
 
-// --- events
-// ---------------------------------------------------------------------------------------------------------------
+// --- events ---
 enum class EventKind : std::uint8_t {
   // The channel has something to send and no lane (or: traffic after an idle time; harmless in any
   // state).
@@ -55,8 +54,8 @@ enum class EventKind : std::uint8_t {
                 // what was counted after that
   FenceFailed,  // neither RESET nor a dead device: nothing may be concluded
   QpReady,      // PrepareQp: event.endpoint is my end of it. ConnectQp: done, lane attached.
-  QpFailed,     // PrepareQp or ConnectQp did not succeed; the driver has disposed of the QP or will
-                // when told to Fence
+  QpFailed,  // PrepareQp or ConnectQp did not succeed; what exists of the QP is left to the Fence
+             // that follows
   // From the channel or from async events; event.epoch says which QP.
   LinkLost,   // completion with error, receive gap, QP_FATAL, QP_REQ_ERR ...
   RcReceive,  // first RC receive on this epoch
@@ -75,7 +74,7 @@ enum class EventKind : std::uint8_t {
   // A fault that no retry can cure; event.reason.
   NotRepairable,
 };
-constexpr std::size_t kEventKinds = 27;
+constexpr std::size_t kEventKinds = static_cast<std::size_t>(EventKind::NotRepairable) + 1;
 
 enum class GiveUpReason : std::uint8_t {
   None,
@@ -88,12 +87,12 @@ enum class GiveUpReason : std::uint8_t {
   FlushExpired,  // only a warning: closing took longer than max_outage; what was left is lost
 };
 
-// Taken after the fence; feeds REQ, REP and rule F7.
+// Taken after the fence; feeds REQ, REP and rule F7. Before the first fence of a connection it is
+// all zero.
 struct FenceSample {
-  Seq rx_next;                 // next seq I expect
-  Seq tx_acked;                // acknowledged to me
-  Seq tx_next;                 // next seq I will assign
-  std::uint32_t executed = 0;  // rq_psn of the fenced QP, with the oracle
+  Seq rx_next;   // next seq I expect
+  Seq tx_acked;  // acknowledged to me
+  Seq tx_next;   // next seq I will assign
 };
 
 // What the driver knows about the RC traffic of this connection at a Timer or Close event.
@@ -133,8 +132,7 @@ inline Event timer_event(const Traffic& traffic) {
   return event;
 }
 
-// --- actions
-// --------------------------------------------------------------------------------------------------------------
+// --- actions ---
 enum class ActionType : std::uint8_t {
   // Commands: queue them to the worker, which runs those of one connection one at a time, in order;
   // each ends in exactly one result
@@ -213,8 +211,7 @@ enum class Outcome : std::uint8_t {
   Impossible,  // this role is never in this state
 };
 
-// --- the machine
-// ----------------------------------------------------------------------------------------------------------
+// --- the machine ---
 struct FsmConfig {
   BackoffLimits backoff;
   TimeNs grace = 200 * kMillisecond;      // after PortUp
@@ -223,7 +220,7 @@ struct FsmConfig {
   std::uint32_t heartbeat_misses = 3;
   TimeNs heartbeat_idle = 10 * kSecond;
   TimeNs bye_wait = 1 * kSecond;
-  TimeNs probe_limit = 10 * kSecond;  // RC retry window with a margin
+  TimeNs probe_limit = 10 * kSecond;  // longer than the RC retry window
   std::uint32_t resends_per_epoch =
       8;  // unanswered REQs before a new epoch (and perhaps another rail); 0: never
   std::uint32_t window = 128;  // reported in Progress
