@@ -18,7 +18,7 @@ EventSubject event_subject(ibv_event_type type) {
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return EventSubject::Qp;
+      return EventSubject::QueuePair;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_LID_CHANGE:
@@ -29,9 +29,9 @@ EventSubject event_subject(ibv_event_type type) {
       return EventSubject::Port;
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return EventSubject::Srq;
+      return EventSubject::SharedQueue;
     case IBV_EVENT_CQ_ERR:
-      return EventSubject::Cq;
+      return EventSubject::CompletionQueue;
     case IBV_EVENT_DEVICE_FATAL:
       return EventSubject::Device;
     case IBV_EVENT_WQ_FATAL:
@@ -102,16 +102,16 @@ bool next_async_event(const Api& api, ibv_context* context, AsyncEvent& event) {
   event.type = raw.event_type;
   event.subject = event_subject(raw.event_type);
   switch (event.subject) {
-    case EventSubject::Qp:
+    case EventSubject::QueuePair:
       event.qpn = Qpn{raw.element.qp->qp_num};
       break;
     case EventSubject::Port:
       event.port = static_cast<std::uint8_t>(raw.element.port_num);
       break;
-    case EventSubject::Srq:
+    case EventSubject::SharedQueue:
       event.srq = raw.element.srq;
       break;
-    case EventSubject::Cq:
+    case EventSubject::CompletionQueue:
       event.cq = raw.element.cq;
       break;
     case EventSubject::Device:

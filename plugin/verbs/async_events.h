@@ -13,15 +13,22 @@
 
 namespace mend::verbs {
 
-enum class EventSubject : std::uint8_t { Device, Port, Qp, Srq, Cq, Other };
+enum class EventSubject : std::uint8_t {
+  Device,
+  Port,
+  QueuePair,
+  SharedQueue,
+  CompletionQueue,
+  Other
+};
 
 struct AsyncEvent {
   ibv_event_type type = IBV_EVENT_DEVICE_FATAL;
   EventSubject subject = EventSubject::Device;
   std::uint8_t port = 0;         // subject Port: 1-based
-  Qpn qpn;                       // subject Qp
-  const ibv_srq* srq = nullptr;  // subject Srq: an identity to compare, not to dereference
-  const ibv_cq* cq = nullptr;    // subject Cq: likewise
+  Qpn qpn;                       // subject QueuePair
+  const ibv_srq* srq = nullptr;  // subject SharedQueue: an identity to compare, not to dereference
+  const ibv_cq* cq = nullptr;    // subject CompletionQueue: likewise
 };
 
 // What the union of an ibv_async_event holds for this type.
