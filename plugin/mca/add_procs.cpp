@@ -1,0 +1,118 @@
+// Which processes can be reached, and their endpoints. Nothing connects here: the first message
+// does. A process without mend, of another wire version or behind no common rail is unreachable by
+// this BTL, which is no error.
+#include <string>
+
+#include "plugin/mca/component.h"
+
+namespace mend::mca {
+namespace {
+
+bool is_me(const opal_proc_t& proc) { return &proc == opal_proc_local_get(); }
+
+// The peer in the transport; null when mend cannot reach it.
+conn::Peer* reach(Runtime& rt, opal_proc_t& proc) {
+  std::size_t size = 0;
+  std::byte* modex = compat::fetch_modex(mca_btl_mend_component.btl_version, proc, size);
+  const std::string host = compat::host_of(proc);
+  const std::string who = OPAL_NAME_PRINT(proc.proc_name);
+  if (modex == nullptr) {
+    say(10, ("peer " + who + " on " + host + " does not run mend").c_str());
+    return nullptr;
+  }
+  auto peer = rt.transport->add_peer(proc.proc_name.jobid, proc.proc_name.vpid, host,
+                                     std::span<const std::byte>(modex, size));
+  std::free(modex);
+  if (!peer) {
+    say(1, ("peer " + who + " on " + host + " is not reachable: " + peer.error().message).c_str());
+    return nullptr;
+  }
+  return *peer;
+}
+
+// The process' entry, made if need be; null when it is unreachable. The table's mutex is held.
+PeerEntry* entry_for(Runtime& rt, opal_proc_t& proc) {
+  if (PeerEntry* known = rt.peers.find(proc.proc_name)) return known;
+  if (is_me(proc)) return &rt.peers.add(proc, nullptr);
+  conn::Peer* peer = reach(rt, proc);
+  return peer == nullptr ? nullptr : &rt.peers.add(proc, peer);
+}
+
+mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& proc) {
+  const std::lock_guard lock(rt.peers.mutex());
+  PeerEntry* entry = entry_for(rt, proc);
+  if (entry == nullptr) return nullptr;
+  auto& endpoint = entry->endpoints[module.rail.value];
+  if (!endpoint) {
+    endpoint = std::make_unique<mca_btl_base_endpoint_t>();
+    endpoint->module = &module;
+    endpoint->proc = &proc;
+    endpoint->peer = entry->peer;
+    if (entry->peer != nullptr) {
+      endpoint->channel = &rt.transport->channel(entry->peer, module.rail);
+    }
+  }
+  return endpoint.get();
+}
+
+// Takes the endpoint away; returns the peer if it was the last one, which then has to be removed.
+conn::Peer* drop_endpoint(Runtime& rt, const Module& module, const opal_process_name_t& name,
+                          std::unique_ptr<mca_btl_base_endpoint_t>& endpoint) {
+  const std::lock_guard lock(rt.peers.mutex());
+  PeerEntry* entry = rt.peers.find(name);
+  if (entry == nullptr) return nullptr;
+  endpoint = std::move(entry->endpoints[module.rail.value]);
+  return entry->in_use() ? nullptr : entry->peer;
+}
+
+}  // namespace
+
+void meet_peer(Runtime& rt, std::uint32_t rank) noexcept {
+  const opal_process_name_t name{OPAL_PROC_MY_NAME.jobid, rank};
+  if (rank == OPAL_PROC_MY_NAME.vpid) return;  // a process of another job; dpm adds that itself
+  opal_proc_t* proc = opal_proc_for_name(name);
+  if (proc == nullptr) return;
+  try {
+    const std::lock_guard lock(rt.peers.mutex());
+    entry_for(rt, *proc);
+  } catch (const std::bad_alloc&) {
+    say(1, "no memory for a new peer; it will ask again");
+  }
+}
+
+int add_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs,
+              mca_btl_base_endpoint_t** endpoints, opal_bitmap_t* reachable) noexcept {
+  Runtime& rt = *runtime();
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      endpoints[i] = endpoint_for(rt, module_of(btl), *procs[i]);
+      // ob1 adds single processes without a bitmap; the endpoint is the answer then.
+      if (endpoints[i] != nullptr && reachable != nullptr) {
+        opal_bitmap_set_bit(reachable, static_cast<int>(i));
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+  return OPAL_SUCCESS;
+}
+
+int del_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs,
+              mca_btl_base_endpoint_t** /*endpoints*/) noexcept {
+  Runtime& rt = *runtime();
+  rt.leaving = true;
+  // What was accepted is still delivered: the callbacks have run, the copies may be unacknowledged.
+  while (rt.self.pending()) progress();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::unique_ptr<mca_btl_base_endpoint_t> endpoint;  // lives until the flush is over
+    const opal_process_name_t name = procs[i]->proc_name;
+    conn::Peer* last = drop_endpoint(rt, module_of(btl), name, endpoint);
+    if (last != nullptr) rt.transport->remove_peer(last);
+    const std::lock_guard lock(rt.peers.mutex());
+    PeerEntry* entry = rt.peers.find(name);
+    if (entry != nullptr && !entry->in_use()) rt.peers.remove(name);
+  }
+  return OPAL_SUCCESS;
+}
+
+}  // namespace mend::mca

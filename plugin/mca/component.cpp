@@ -1,0 +1,266 @@
+#include "plugin/mca/component.h"
+
+#include <dlfcn.h>
+
+#include <cerrno>
+#include <initializer_list>
+#include <new>
+#include <string>
+
+#include "plugin/mca/descriptors.h"
+#include "plugin/mca/give_up.h"
+#include "plugin/mca/params.h"
+#include "plugin/mca/pvars.h"
+#include "plugin/mca/stats.h"
+
+#include <fmt/format.h>
+
+namespace mend::mca {
+namespace {
+
+constexpr const char* kHelpFile = "help-mpi-btl-mend.txt";
+
+Runtime* g_runtime = nullptr;
+
+// The help texts lie beside the component, in the build tree as after installation.
+void add_help_directory() {
+  Dl_info info{};
+  if (dladdr(&mca_btl_mend_component, &info) == 0 || info.dli_fname == nullptr) return;
+  const std::string path = info.dli_fname;
+  const std::size_t slash = path.rfind('/');
+  opal_show_help_add_dir(slash == std::string::npos ? "." : path.substr(0, slash).c_str());
+}
+
+std::uint64_t fnv1a(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
+  return hash;
+}
+
+// The first of these environment variables that is set, or `otherwise`.
+std::string environment(std::initializer_list<const char*> names, const std::string& otherwise) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return otherwise;
+}
+
+conn::Identity identity() {
+  conn::Identity self;
+  const std::string job = "job " + std::to_string(OPAL_PROC_MY_NAME.jobid);
+  // Tells the jobs of a cluster apart.
+  self.job_key = fnv1a(environment({"PMIX_NAMESPACE"}, job));
+  self.jobid = OPAL_PROC_MY_NAME.jobid;
+  self.rank = OPAL_PROC_MY_NAME.vpid;
+  self.host = opal_process_info.nodename;
+  // All processes below one runtime daemon, spawned jobs included, and nobody else's.
+  const std::string daemon = environment(
+      {"PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI2", "PMIX_SERVER_TMPDIR"},
+      "family " + std::to_string(OPAL_PROC_MY_NAME.jobid >> 16));
+  self.fabric = fmt::format("mend-{:016x}", fnv1a(daemon));
+  self.local_rank = static_cast<std::uint32_t>(opal_process_info.my_local_rank);
+  return self;
+}
+
+// Only Open MPI 5.0 and later ask which endpoint a message came from.
+mca_btl_base_endpoint_t* sender(Runtime& rt, RailId rail, const conn::Peer* peer) {
+  if constexpr (!compat::kReceiveNamesEndpoint) return nullptr;
+  const std::lock_guard lock(rt.peers.mutex());
+  PeerEntry* entry = rt.peers.find(peer);
+  return entry == nullptr ? nullptr : entry->endpoints[rail.value].get();
+}
+
+void on_receive(void* context, RailId rail, conn::Peer* peer, std::uint8_t tag,
+                std::span<const std::byte> payload) {
+  auto& rt = *static_cast<Runtime*>(context);
+  compat::receive_upcall(&rt.modules[rail.value]->super, sender(rt, rail, peer), tag, payload);
+}
+
+void on_self_receive(void* context, RailId rail, std::uint8_t tag, ops::Frag& frag) {
+  on_receive(context, rail, nullptr, tag, std::span<const std::byte>(frag.payload(), frag.length));
+}
+
+void release_frag(void* context, ops::Frag& frag) {
+  static_cast<Runtime*>(context)->transport->release_user(frag);
+}
+
+void on_gave_up(void* /*context*/, conn::Peer* peer, const std::string& text) {
+  give_up(peer, text);
+}
+
+void on_unknown_peer(void* context, std::uint32_t rank) {
+  meet_peer(*static_cast<Runtime*>(context), rank);
+}
+
+bool versions_match() {
+  const std::string built = compat::built_series();
+  const std::string running = compat::running_series();
+  if (built == running) return true;
+  opal_show_help(kHelpFile, "wrong version", true, opal_process_info.nodename, built.c_str(),
+                 running.c_str());
+  return false;
+}
+
+bool params_are_good() {
+  const auto wrong = check_params();
+  if (!wrong) return true;
+  opal_show_help(kHelpFile, "bad parameter", true, opal_process_info.nodename, wrong->name.c_str(),
+                 wrong->value.c_str(), wrong->legal.c_str());
+  return false;
+}
+
+void report_setup(const Error& error) {
+  if (error.code == ENODEV) {
+    say(1, ("not used: " + error.message).c_str());
+    return;
+  }
+  opal_show_help(kHelpFile, "setup failed", true, opal_process_info.nodename, error.object.c_str(),
+                 error.message.c_str());
+}
+
+void make_modules(Runtime& rt) {
+  const auto rails = rt.transport->rails();
+  for (std::size_t i = 0; i < rails.size(); ++i) {
+    auto module = std::make_unique<Module>();
+    module->super = settings().module;
+    module->rail = RailId{static_cast<std::uint8_t>(i)};
+    module->transport = rt.transport.get();
+    module->self = &rt.self;
+    module->held_limit = settings().conn.held_bytes_per_peer;
+    fit_to_rail(*module, rails[i]);
+    rt.modules.push_back(std::move(module));
+  }
+  rt.modules_live = rt.modules.size();
+}
+
+std::unique_ptr<Runtime> start_runtime() {
+  auto rt = std::make_unique<Runtime>();
+  conn::Params params = settings().conn;
+  params.embedded_allowed = compat::job_is_on_this_host();
+  conn::Upcalls upcalls;
+  upcalls.receive = &on_receive;
+  upcalls.gave_up = &on_gave_up;
+  upcalls.unknown_peer = &on_unknown_peer;
+  upcalls.context = rt.get();
+  auto transport = conn::Transport::create(params, identity(), upcalls);
+  if (!transport) {
+    report_setup(transport.error());
+    return nullptr;
+  }
+  rt->transport = std::move(*transport);
+  rt->registrations = RegistrationCache::create(*rt->transport);
+  if (rt->registrations == nullptr) {
+    report_setup(Error{0, "rcache", "Open MPI's registration cache \"grdma\" is not available"});
+    return nullptr;
+  }
+  rt->self.start(&on_self_receive, &release_frag, rt.get());
+  make_modules(*rt);
+  const std::vector<std::byte> modex = rt->transport->modex();
+  if (compat::publish_modex(mca_btl_mend_component.btl_version, modex) != OPAL_SUCCESS) {
+    say(1, "not used: the address cannot be published to the other processes");
+    return nullptr;
+  }
+  return rt;
+}
+
+// The array Open MPI takes over and frees.
+mca_btl_base_module_t** hand_out(const Runtime& rt, int* count) {
+  auto** list = static_cast<mca_btl_base_module_t**>(
+      std::malloc(rt.modules.size() * sizeof(mca_btl_base_module_t*)));
+  if (list == nullptr) throw std::bad_alloc();
+  for (std::size_t i = 0; i < rt.modules.size(); ++i) list[i] = &rt.modules[i]->super;
+  *count = static_cast<int>(rt.modules.size());
+  return list;
+}
+
+mca_btl_base_module_t** init(int* count, bool /*progress_threads*/, bool /*mpi_threads*/) noexcept {
+  *count = 0;
+  try {
+    if (!versions_match() || !params_are_good()) return nullptr;
+    open_log_bridge();
+    make_descriptor_prototype();
+    auto rt = start_runtime();
+    if (rt == nullptr) {
+      close_log_bridge();
+      return nullptr;
+    }
+    mca_btl_base_module_t** list = hand_out(*rt, count);
+    g_runtime = rt.release();
+    return list;
+  } catch (const std::bad_alloc&) {
+    opal_show_help(kHelpFile, "setup failed", true, opal_process_info.nodename, "memory",
+                   "there is not enough memory");
+    return nullptr;
+  }
+}
+
+int open() noexcept {
+  add_help_directory();
+  return OPAL_SUCCESS;
+}
+
+int close() noexcept { return OPAL_SUCCESS; }
+
+int register_component() noexcept {
+  try {
+    fill_module_template(settings().module);
+    const int rc = register_params(mca_btl_mend_component.btl_version);
+    return rc < 0 ? rc : register_pvars(mca_btl_mend_component.btl_version);
+  } catch (const std::bad_alloc&) {
+    return OPAL_ERR_OUT_OF_RESOURCE;
+  }
+}
+
+void end_runtime() {
+  Runtime& rt = *g_runtime;
+  rt.leaving = true;
+  rt.transport->close();
+  if (!write_stats(settings().stats, OPAL_PROC_MY_NAME.vpid, rt.transport->stats_json())) {
+    opal_output(0, "mend: the statistics cannot be written to %s.%u: %s", settings().stats.c_str(),
+                static_cast<unsigned>(OPAL_PROC_MY_NAME.vpid), std::strerror(errno));
+  }
+  rt.registrations.reset();
+  g_runtime = nullptr;
+  delete &rt;
+  close_log_bridge();
+}
+
+}  // namespace
+
+Runtime* runtime() noexcept { return g_runtime; }
+
+void finalize_module(Module& /*module*/) noexcept {
+  if (g_runtime != nullptr && --g_runtime->modules_live == 0) end_runtime();
+}
+
+int progress() noexcept {
+  Runtime* rt = g_runtime;
+  if (rt == nullptr) [[unlikely]] {
+    return 0;
+  }
+  int events = 0;
+  for (std::size_t rail = 0; rail < rt->modules.size(); ++rail) {
+    events += rt->transport->progress(RailId{static_cast<std::uint8_t>(rail)});
+  }
+  if (rt->self.pending()) events += rt->self.progress();
+  flush_log();
+  return events;
+}
+
+}  // namespace mend::mca
+
+// The versions of Open MPI have different further fields, all of which are to be zero.
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+mca_btl_base_component_3_0_0_t mca_btl_mend_component = {
+    .btl_version =
+        {
+            MCA_BTL_DEFAULT_VERSION("mend"),
+            .mca_open_component = mend::mca::open,
+            .mca_close_component = mend::mca::close,
+            .mca_register_component_params = mend::mca::register_component,
+        },
+    .btl_data = {.param_field = MCA_BASE_METADATA_PARAM_CHECKPOINT},
+    .btl_init = mend::mca::init,
+    .btl_progress = mend::mca::progress,
+};

@@ -1,0 +1,51 @@
+#include "plugin/mca/give_up.h"
+
+#include "plugin/mca/component.h"
+
+namespace mend::mca {
+namespace {
+
+struct Farewell {
+  opal_proc_t* proc = nullptr;
+  Module* module = nullptr;  // one that has an error callback
+  bool first_time = false;
+};
+
+Farewell mark_lost(Runtime& rt, conn::Peer* peer) {
+  Farewell farewell;
+  const std::lock_guard lock(rt.peers.mutex());
+  PeerEntry* entry = rt.peers.find(peer);
+  if (entry == nullptr || entry->gave_up) return farewell;
+  entry->gave_up = true;
+  farewell.first_time = true;
+  farewell.proc = entry->proc;
+  for (auto& endpoint : entry->endpoints) {
+    if (!endpoint) continue;
+    endpoint->lost.store(true);
+    if (endpoint->module->error_callback != nullptr) farewell.module = endpoint->module;
+  }
+  return farewell;
+}
+
+}  // namespace
+
+void give_up(conn::Peer* peer, const std::string& text) noexcept {
+  Runtime& rt = *runtime();
+  const Farewell farewell = mark_lost(rt, peer);
+  if (rt.leaving) {
+    // Everybody has finished; a message that did not arrive is no reason to fail the job.
+    opal_output(0, "mend: while finalizing: %s", text.c_str());
+    return;
+  }
+  if (!farewell.first_time) return;
+  const std::string host = compat::host_of(*farewell.proc);
+  opal_show_help("help-mpi-btl-mend.txt", "gave up", true, opal_process_info.nodename,
+                 OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
+                 OPAL_NAME_PRINT(farewell.proc->proc_name), text.c_str());
+  if (farewell.module != nullptr) {
+    farewell.module->error_callback(&farewell.module->super, MCA_BTL_ERROR_FLAGS_FATAL,
+                                    farewell.proc, const_cast<char*>(text.c_str()));
+  }
+}
+
+}  // namespace mend::mca

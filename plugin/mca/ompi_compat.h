@@ -1,0 +1,166 @@
+// The only place that includes Open MPI's headers and that knows how its major versions differ
+// (4.1: BTL 3.1.0, 5.0 and later: BTL 3.3.0). Everything else of plugin/mca is the same source for
+// all.
+//
+// Thread contract: as Open MPI's own calls, from application threads only.
+// A dozen OPAL headers have no extern "C" guard and are reached from btl.h, so all of them stand in
+// one block, with the system headers they use included before it.
+#pragma once
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string>
+
+#ifndef _Static_assert
+#define _Static_assert static_assert  // 6.0 uses the C keyword at file scope
+#endif
+extern "C" {
+#include "opal/constants.h"
+#include "opal/datatype/opal_convertor.h"
+#include "opal/mca/base/mca_base_pvar.h"
+#include "opal/mca/base/mca_base_var.h"
+#include "opal/mca/btl/base/base.h"
+#include "opal/mca/btl/base/btl_base_error.h"
+#include "opal/mca/btl/btl.h"
+#include "opal/mca/rcache/base/base.h"
+#include "opal/runtime/opal.h"
+#include "opal/runtime/opal_progress.h"
+#include "opal/util/output.h"
+#include "opal/util/proc.h"
+#include "opal/util/show_help.h"
+#include "opal_config.h"
+#if BTL_VERSION >= 330
+#include "opal/mca/pmix/pmix-internal.h"
+#else
+#include "opal/mca/pmix/pmix.h"
+#endif
+}
+#if BTL_VERSION < 310
+#error "mend needs the BTL interface 3.1.0 (Open MPI 4.1) or later"
+#endif
+
+namespace mend::mca::compat {
+
+#if BTL_VERSION >= 330
+constexpr bool kReceiveNamesEndpoint = true;
+// osc/rdma of 5.0 takes only BTLs whose completion means remote visibility, which mend's does.
+constexpr std::uint32_t kExtraFlags = MCA_BTL_FLAGS_RDMA_REMOTE_COMPLETION;
+#else
+constexpr bool kReceiveNamesEndpoint = false;
+constexpr std::uint32_t kExtraFlags = 0;
+#endif
+
+// Hands a received message to whoever registered `tag`. endpoint may be null where
+// kReceiveNamesEndpoint is false.
+inline void receive_upcall(mca_btl_base_module_t* module, mca_btl_base_endpoint_t* endpoint,
+                           std::uint8_t tag, std::span<const std::byte> payload) {
+  const auto& trigger = mca_btl_base_active_message_trigger[tag];
+  if (trigger.cbfunc == nullptr) return;  // nobody has that tag (any more)
+  mca_btl_base_segment_t segment;
+  segment.seg_addr.pval = const_cast<std::byte*>(payload.data());
+  segment.seg_len = payload.size();
+#if BTL_VERSION >= 330
+  mca_btl_base_receive_descriptor_t descriptor{};
+  descriptor.endpoint = endpoint;
+  descriptor.des_segments = &segment;
+  descriptor.des_segment_count = 1;
+  descriptor.tag = tag;
+  descriptor.cbdata = trigger.cbdata;
+  trigger.cbfunc(module, &descriptor);
+#else
+  (void)endpoint;
+  // Receivers read the segments and nothing else, so nothing else is set up for each message.
+  alignas(mca_btl_base_descriptor_t) std::byte raw[sizeof(mca_btl_base_descriptor_t)];
+  auto* descriptor = reinterpret_cast<mca_btl_base_descriptor_t*>(raw);
+  descriptor->des_segments = &segment;
+  descriptor->des_segment_count = 1;
+  trigger.cbfunc(module, tag, descriptor, trigger.cbdata);
+#endif
+}
+
+inline int publish_modex(const mca_base_component_t& component, std::span<const std::byte> data) {
+  int rc = OPAL_ERROR;
+  auto* bytes = const_cast<std::byte*>(data.data());
+#if BTL_VERSION >= 330
+  OPAL_MODEX_SEND(rc, PMIX_GLOBAL, &component, bytes, data.size());
+#else
+  OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &component, bytes, static_cast<std::int32_t>(data.size()));
+#endif
+  return rc;
+}
+
+// The bytes that `proc` published for this component; null if none. The caller frees them with
+// free().
+inline std::byte* fetch_modex(const mca_base_component_t& component, opal_proc_t& proc,
+                              std::size_t& size) {
+  int rc = OPAL_ERROR;
+  std::uint8_t* bytes = nullptr;
+  size = 0;
+  OPAL_MODEX_RECV(rc, &component, &proc.proc_name, &bytes, &size);
+  if (rc == OPAL_SUCCESS && bytes != nullptr) return reinterpret_cast<std::byte*>(bytes);
+  std::free(bytes);
+  return nullptr;
+}
+
+// True when every process of this job runs on this host; false also where the runtime does not say.
+inline bool job_is_on_this_host() {
+  int rc = OPAL_ERROR;
+  std::uint32_t job_size = 0;
+  std::uint32_t* out = &job_size;
+#if BTL_VERSION >= 330
+  opal_process_name_t job{OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
+  OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, PMIX_JOB_SIZE, &job, &out, PMIX_UINT32);
+#else
+  opal_process_name_t job{OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
+  OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &job, &out, OPAL_UINT32);
+#endif
+  if (rc != OPAL_SUCCESS) return false;
+  return job_size <= static_cast<std::uint32_t>(opal_process_info.num_local_peers) + 1;
+}
+
+inline bool on_this_host(const opal_proc_t& proc) {
+  return OPAL_PROC_ON_LOCAL_NODE(proc.proc_flags);
+}
+
+// The host of a process, for messages and for telling hosts apart.
+inline std::string host_of(const opal_proc_t& proc) {
+  if (on_this_host(proc)) return opal_process_info.nodename;
+  const char* name = opal_get_proc_hostname(&proc);
+  return name == nullptr ? "unknown" : name;
+}
+
+// "4.1": the interface of components is stable within such a series and only there.
+inline std::string series(const std::string& version) {
+  const std::size_t first = version.find('.');
+  if (first == std::string::npos) return version;
+  return version.substr(0, version.find('.', first + 1));
+}
+inline std::string built_series() {
+  return std::to_string(OPAL_MAJOR_VERSION) + "." + std::to_string(OPAL_MINOR_VERSION);
+}
+inline std::string running_series() {
+  std::string version = opal_version_string;
+  version.erase(0, version.find_first_of("0123456789"));
+  return series(version);
+}
+
+}  // namespace mend::mca::compat

@@ -1,0 +1,74 @@
+// User memory: OPAL's grdma cache, one for the process, over regions that carry keys for every open
+// device; and the handle that Open MPI sends to peers.
+//
+// Thread contract: register and deregister from any application thread (grdma locks); create and
+// destroy from init and finalize. Destroyed before the transport, or grdma would call into an
+// unloaded component. Invariant: a handle stays valid, and its bytes unchanged, from register to
+// deregister.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "plugin/conn/transport.h"
+#include "plugin/mca/ompi_compat.h"
+
+// Handle v1, as peers receive it: little endian, no padding. The key of each rail of the owner;
+// failing over needs no new one.
+struct mca_btl_base_registration_handle_t {
+  std::uint32_t reg_id;      // names the registration in key refreshes
+  std::uint32_t generation;  // changes when its keys do
+  std::uint32_t nrails;      // valid entries of rkey
+  std::uint32_t rkey[mend::kMaxRails];
+};
+static_assert(sizeof(mca_btl_base_registration_handle_t) == 12 + 4 * mend::kMaxRails);
+static_assert(sizeof(mca_btl_base_registration_handle_t) <= 256);  // MCA_BTL_REG_HANDLE_MAX_SIZE
+
+namespace mend::mca {
+
+class RegistrationCache {
+ public:
+  // Null when grdma is not available.
+  static std::unique_ptr<RegistrationCache> create(conn::Transport& transport);
+  ~RegistrationCache();
+  RegistrationCache(const RegistrationCache&) = delete;
+  RegistrationCache& operator=(const RegistrationCache&) = delete;
+
+  // Null when the memory cannot be registered; ob1 copies then.
+  mca_btl_base_registration_handle_t* add(void* base, std::size_t size, std::uint32_t flags);
+  void remove(mca_btl_base_registration_handle_t& handle);
+
+ private:
+  explicit RegistrationCache(conn::Transport& transport) : transport_(transport) {}
+  static int register_call(void* self, void* base, std::size_t size,
+                           mca_rcache_base_registration_t* registration) noexcept;
+  static int deregister_call(void* self, mca_rcache_base_registration_t* registration) noexcept;
+  int register_region(void* base, std::size_t size, mca_rcache_base_registration_t& registration);
+  void complain(const Error& error, std::size_t size);
+
+  conn::Transport& transport_;
+  mca_rcache_base_module_t* grdma_ = nullptr;
+  std::mutex mutex_;  // guards regions_ and complained_
+  std::list<conn::Region>
+      regions_;  // stable addresses; what grdma leaves behind is released at the end
+  bool complained_ = false;
+};
+
+// BTL access flags as the transport's. Without write access for `read_only`.
+unsigned access_of(std::uint32_t flags);
+
+// Of a handle that this process registered itself.
+const ops::LocalKeys& local_keys_of(const mca_btl_base_registration_handle_t& handle);
+
+// Of a peer's handle.
+inline void copy_remote_keys(const mca_btl_base_registration_handle_t& handle,
+                             ops::RemoteKeys& keys) {
+  for (unsigned rail = 0; rail < kMaxRails; ++rail) keys.rkey[rail] = Rkey{handle.rkey[rail]};
+}
+inline Rkey first_remote_key(const mca_btl_base_registration_handle_t& handle) {
+  return Rkey{handle.rkey[0]};
+}
+
+}  // namespace mend::mca
