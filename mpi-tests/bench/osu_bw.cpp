@@ -4,18 +4,13 @@
 
 namespace {
 
-// MB/s (10^6 bytes).
-double stream(int rank, int size, int iterations, int window, const bench::Buffer& buffer) {
-  const int warmup = iterations / 10 + 2;
+// Seconds for `count` windows.
+double stream(int rank, int size, int count, int window, const bench::Buffer& buffer) {
   std::vector<MPI_Request> requests(static_cast<std::size_t>(window));
   char answer = 0;
-  double start = 0;
-  for (int i = 0; i < warmup + iterations; ++i) {
-    if (i == warmup) {
-      MPI_Barrier(MPI_COMM_WORLD);
-      start = MPI_Wtime();
-    }
-    if (rank > 1) continue;
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double start = MPI_Wtime();
+  for (int i = 0; i < count && rank < 2; ++i) {
     for (MPI_Request& request : requests) {
       if (rank == 0)
         MPI_Isend(buffer.get(), size, MPI_CHAR, 1, 100, MPI_COMM_WORLD, &request);
@@ -28,8 +23,7 @@ double stream(int rank, int size, int iterations, int window, const bench::Buffe
     else
       MPI_Send(&answer, 1, MPI_CHAR, 0, 101, MPI_COMM_WORLD);
   }
-  const double seconds = MPI_Wtime() - start;
-  return static_cast<double>(size) * iterations * window / seconds / 1e6;
+  return MPI_Wtime() - start;
 }
 
 }  // namespace
@@ -44,8 +38,12 @@ int main(int argc, char** argv) {
     if (rank == 0)
       std::printf("# OSU-style MPI Bandwidth Test\n%-10s%20s\n", "# Size", "Bandwidth (MB/s)");
     for (const std::size_t size : bench::sizes(options, 1)) {
-      const int iterations = bench::iterations(options, size, 100, size > 262144 ? 10 : 30);
-      const double rate = stream(rank, static_cast<int>(size), iterations, options.window, buffer);
+      constexpr int kWarmup = 3;
+      const int bytes = static_cast<int>(size);
+      const double warm = stream(rank, bytes, kWarmup, options.window, buffer);
+      const int count = bench::repetitions(options, warm, kWarmup);
+      const double seconds = stream(rank, bytes, count, options.window, buffer);
+      const double rate = static_cast<double>(size) * count * options.window / seconds / 1e6;
       if (rank == 0) std::printf("%-10zu%20.2f\n", size, rate);
       std::fflush(stdout);
     }

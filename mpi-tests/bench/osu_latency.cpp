@@ -3,16 +3,12 @@
 
 namespace {
 
-// Microseconds of one way.
-double half_round_trip(int rank, int size, int iterations, const bench::Buffer& out,
-                       const bench::Buffer& in) {
-  const int warmup = iterations / 10 + 5;
-  double start = 0;
-  for (int i = 0; i < warmup + iterations; ++i) {
-    if (i == warmup) {
-      MPI_Barrier(MPI_COMM_WORLD);
-      start = MPI_Wtime();
-    }
+// Seconds for so many round trips.
+double round_trips(int rank, int size, int count, const bench::Buffer& out,
+                   const bench::Buffer& in) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double start = MPI_Wtime();
+  for (int i = 0; i < count; ++i) {
     if (rank == 0) {
       MPI_Send(out.get(), size, MPI_CHAR, 1, 1, MPI_COMM_WORLD);
       MPI_Recv(in.get(), size, MPI_CHAR, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -21,7 +17,7 @@ double half_round_trip(int rank, int size, int iterations, const bench::Buffer& 
       MPI_Send(out.get(), size, MPI_CHAR, 0, 1, MPI_COMM_WORLD);
     }
   }
-  return (MPI_Wtime() - start) * 1e6 / (2.0 * iterations);
+  return MPI_Wtime() - start;
 }
 
 }  // namespace
@@ -37,8 +33,11 @@ int main(int argc, char** argv) {
     if (rank == 0)
       std::printf("# OSU-style MPI Latency Test\n%-10s%20s\n", "# Size", "Latency (us)");
     for (const std::size_t size : bench::sizes(options, 0)) {
-      const int iterations = bench::iterations(options, size, 10000, size > 262144 ? 200 : 1000);
-      const double us = half_round_trip(rank, static_cast<int>(size), iterations, out, in);
+      constexpr int kWarmup = 50;
+      const int bytes = static_cast<int>(size);
+      const double warm = round_trips(rank, bytes, kWarmup, out, in);
+      const int count = bench::repetitions(options, warm, kWarmup);
+      const double us = round_trips(rank, bytes, count, out, in) * 1e6 / (2.0 * count);
       if (rank == 0) std::printf("%-10zu%20.3f\n", size, us);
       std::fflush(stdout);
     }

@@ -12,19 +12,14 @@ struct Pairing {
   bool idle() const { return rank >= 2 * pairs; }
 };
 
-// Seconds for iterations * window messages of every pair (the slowest one counts).
-double stream(const Pairing& pairing, int size, int iterations, int window,
+// Seconds for count * window messages of every pair (the slowest one counts).
+double stream(const Pairing& pairing, int size, int count, int window,
               const bench::Buffer& buffer) {
-  const int warmup = iterations / 10 + 2;
   std::vector<MPI_Request> requests(static_cast<std::size_t>(window));
   char answer = 0;
-  double start = 0;
-  for (int i = 0; i < warmup + iterations; ++i) {
-    if (i == warmup) {
-      MPI_Barrier(MPI_COMM_WORLD);
-      start = MPI_Wtime();
-    }
-    if (pairing.idle()) continue;
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double start = MPI_Wtime();
+  for (int i = 0; i < count && !pairing.idle(); ++i) {
     const int peer = pairing.peer();
     for (MPI_Request& request : requests) {
       if (pairing.sender())
@@ -62,10 +57,12 @@ int main(int argc, char** argv) {
           "# [ pairs: %d ] [ window size: %d ]\n%-10s%20s%20s\n",
           pairing.pairs, options.window, "# Size", "MB/s", "Messages/s");
     for (const std::size_t bytes : bench::sizes(options, 1)) {
-      const int iterations = bench::iterations(options, bytes, 400, bytes > 262144 ? 10 : 40);
-      const double seconds =
-          stream(pairing, static_cast<int>(bytes), iterations, options.window, buffer);
-      const double messages = static_cast<double>(pairing.pairs) * iterations * options.window;
+      constexpr int kWarmup = 3;
+      const int size_of_one = static_cast<int>(bytes);
+      const double warm = stream(pairing, size_of_one, kWarmup, options.window, buffer);
+      const int count = bench::repetitions(options, warm, kWarmup);
+      const double seconds = stream(pairing, size_of_one, count, options.window, buffer);
+      const double messages = static_cast<double>(pairing.pairs) * count * options.window;
       if (pairing.rank == 0)
         std::printf("%-10zu%20.2f%20.2f\n", bytes,
                     messages * static_cast<double>(bytes) / seconds / 1e6, messages / seconds);

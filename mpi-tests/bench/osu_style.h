@@ -19,7 +19,7 @@ namespace bench {
 struct Options {
   std::size_t smallest = 0;
   std::size_t largest = std::size_t{4} << 20U;
-  int iterations = 0;  // 0: by size
+  int iterations = 0;  // 0: as many as fill a fixed time
   int window = 64;
   std::vector<std::size_t> list;  // exactly these sizes, if not empty
 };
@@ -64,9 +64,16 @@ inline std::vector<std::size_t> sizes(const Options& o, std::size_t first) {
   return all;
 }
 
-inline int iterations(const Options& o, std::size_t size, int small, int large) {
-  if (o.iterations > 0) return o.iterations;
-  return size <= 8192 ? small : large;
+// How often to repeat what took `seconds` for `done` repetitions, so that a size takes about 60 ms
+// whatever the transport. Collective: rank 0 decides for all.
+inline int repetitions(const Options& o, double seconds, int done) {
+  int count = o.iterations;
+  if (count <= 0) {
+    const double wanted = 0.06 * done / std::max(seconds, 1e-9);
+    count = static_cast<int>(std::clamp(wanted, 10.0, 200000.0));
+  }
+  MPI_Bcast(&count, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  return count;
 }
 
 // Page-aligned like the OSU suite's; filled so that no page is the shared zero page.
