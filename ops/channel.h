@@ -224,6 +224,7 @@ class alignas(64) Channel {
   void load_ack_cell();
   void advance_done();
   void finish_piece(LogEntry& entry);
+  void drop_wire(LogEntry& entry);
   void retire_to(std::uint32_t sq_position);
   bool write_ack();
   bool look(bool long_idle);  // takes lock_; false: needs no more attention
@@ -281,6 +282,9 @@ class alignas(64) Channel {
   Lane lane_;
 
   // Receiving.
+  static constexpr std::uint32_t kNoEpoch = 0xffffffffu;
+  std::uint32_t rx_epoch_ =
+      kNoEpoch;  // receives of this epoch count; none while no lane is attached
   std::atomic<std::uint64_t> rx_next_{0};        // SENDs counted
   std::atomic<std::uint64_t> acked_to_peer_{0};  // what the peer was last told
   std::uint32_t ack_threshold_;                  // W/4

@@ -101,6 +101,8 @@ class Poller {
   void dispatch_flag(const ibv_wc& wc);
   int deliver_ready();
   int run_due();
+  static DueLink& link_of(DueLink link);
+  static void run_callback(DueLink link);
   void idle();
   void look_at_channels(bool long_idle);
 
@@ -112,6 +114,7 @@ class Poller {
   std::atomic<std::uintptr_t> owner_{0};
   std::uint32_t depth_ = 0;  // re-entries of the owner
   std::uint32_t idle_polls_ = 0;
+  std::uint32_t busy_polls_ = 0;
   BufList ready_;                    // counted, to be delivered by the owner
   std::atomic<DueLink> due_run_{0};  // taken from due_, oldest first; written by the owner
 

@@ -41,7 +41,7 @@ struct alignas(64) RecvBuf {
   ibv_qp* queue = nullptr;          // per-QP receive queue it belongs to; nullptr: the SRQ
   std::uint32_t index = 0;          // for the debug log
   std::uint32_t payload_bytes = 0;  // received, behind the header
-  BufferState state = BufferState::Idle;
+  std::atomic<BufferState> state{BufferState::Idle};
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(sge.addr); }
   const DataHeader& header() const { return *reinterpret_cast<const DataHeader*>(sge.addr); }

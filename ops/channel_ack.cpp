@@ -1,0 +1,223 @@
+// Channel: acknowledgements in both directions, and the completion of log entries by acks and by
+// CQEs.
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "ops/channel.h"
+#include "ops/frag_pool.h"
+#include "ops/poller.h"
+#include "ops/wr_id.h"
+
+namespace mend::ops {
+
+// --- what the peer has
+// ----------------------------------------------------------------------------------------------
+
+// Only what was ever sent can be acknowledged; anything else is old news (F7: taken by max).
+void Channel::apply_ack(std::uint32_t ack) {
+  const std::uint32_t distance = ack - static_cast<std::uint32_t>(acked_);
+  if (distance != 0 && distance <= tx_sent_ - acked_) {
+    accept_acked(acked_ + distance);
+  }
+}
+
+void Channel::accept_acked(std::uint64_t acked) {
+  acked_ = acked;
+  advance_done();
+  if (log_.posted() != log_.end()) [[unlikely]] {
+    pump();
+  }
+}
+
+void Channel::on_peer_ack(Seq rx_next) {
+  lock_.lock();
+  apply_ack(rx_next.value);
+  lock_.unlock();
+  if (events_pending()) [[unlikely]] {
+    run_events();
+  }
+}
+
+// The cell only ever grows; 64 bits, so a word written long ago cannot look new.
+void Channel::load_ack_cell() {
+  const std::uint64_t told =
+      std::atomic_ref<std::uint64_t>(cell_->from_peer).load(std::memory_order_acquire);
+  if (told > acked_ && told <= tx_sent_) {
+    acked_ = told;
+    advance_done();
+  }
+}
+
+void Channel::check_ack_cell() {
+  lock_.lock();
+  load_ack_cell();
+  if (log_.posted() != log_.end()) {
+    pump();
+  }
+  lock_.unlock();
+  if (events_pending()) [[unlikely]] {
+    run_events();
+  }
+}
+
+// Moves the done cursor over everything that is complete, in log order.
+void Channel::advance_done() {
+  std::uint64_t position = log_.done();
+  std::uint64_t held = held_bytes_.load(std::memory_order_relaxed);
+  const auto acked32 = static_cast<std::uint32_t>(acked_);
+  for (; position != log_.end(); ++position) {
+    LogEntry& entry = log_.at(position);
+    if (entry.kind == LogKind::Send) {
+      if (!before(Seq{entry.seq}, Seq{acked32})) {
+        break;
+      }
+      held -= entry.length;
+      release_hold(entry.frag(), kHoldPeer);
+    } else if ((entry.flags & kLogDone) == 0) {
+      break;
+    }
+  }
+  log_.set_done(position);
+  held_bytes_.store(held, std::memory_order_relaxed);
+  if (log_.posted() < position) [[unlikely]] {  // acknowledged while no lane is up
+    log_.set_posted(position);
+    log_.set_retired(position);
+  }
+  if (replaying_ && position >= replay_end_) [[unlikely]] {
+    replaying_ = false;
+    raise(kEvLogEmpty);
+  }
+}
+
+// --- what left the send queue
+// ---------------------------------------------------------------------------------------
+
+void Channel::on_send_completion(const ibv_wc& wc) {
+  const std::lock_guard guard(lock_);
+  if (state_.load(std::memory_order_relaxed) == LaneState::None ||
+      !wr_of_epoch(wc.wr_id, lane_.epoch)) [[unlikely]] {
+    ++stats_.other_epoch;  // its wire holds went with its lane (F3)
+    return;
+  }
+  if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+    note_lost(wc.status, wc.vendor_err);
+    return;
+  }
+  retire_to(wr_lower(wc.wr_id));
+  if (log_.posted() != log_.end()) [[unlikely]] {
+    pump();
+  }
+}
+
+// A success completion: this WR and all before it in the send queue were executed (R1, R4).
+void Channel::retire_to(std::uint32_t sq_position) {
+  sq_retired_ = sq_position + 1;
+  std::uint64_t position = log_.retired();
+  for (; position != log_.posted(); ++position) {
+    LogEntry& entry = log_.at(position);
+    if (static_cast<std::int32_t>(entry.sq_position - sq_position) > 0) {
+      break;
+    }
+    if (entry.kind != LogKind::Send) {
+      finish_piece(entry);
+    } else {
+      drop_wire(entry);
+    }
+  }
+  log_.set_retired(position);
+  advance_done();
+}
+
+void Channel::drop_wire(LogEntry& entry) {
+  if ((entry.flags & kLogWire) != 0) {
+    entry.flags &= static_cast<std::uint8_t>(~kLogWire);
+    release_hold(entry.frag(), kHoldWire);
+  }
+}
+
+void Channel::finish_piece(LogEntry& entry) {
+  if ((entry.flags & kLogDone) != 0) {
+    return;
+  }
+  entry.flags |= kLogDone;
+  RdmaOp& op = entry.rdma();
+  if (--op.pieces_left == 0) {
+    home_.push_done(op);
+  }
+}
+
+// --- what I tell the peer
+// ---------------------------------------------------------------------------------------------
+
+// Eight bytes into the peer's ack cell: no window, no receive buffer, no log entry. One slot of the
+// send queue is kept for it.
+bool Channel::write_ack() {
+  if (!can_post() || sq_posted_ - sq_retired_ > send_depth_) {
+    return false;
+  }
+  const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
+  std::atomic_ref<std::uint64_t>(cell_->to_peer).store(rx_next, std::memory_order_release);
+  sge_.addr = reinterpret_cast<std::uint64_t>(&cell_->to_peer);
+  sge_.length = sizeof(cell_->to_peer);
+  unsigned flags = IBV_SEND_INLINE;
+  if (max_inline_ < sizeof(cell_->to_peer)) {
+    flags = 0;
+    sge_.lkey = config_.ack_keys->lkey[lane_.local_rail.value].value;
+  }
+  // The reserved slot comes back only through its own completion.
+  if (++unsignalled_ >= signal_every_ || sq_posted_ - sq_retired_ == send_depth_) {
+    flags |= IBV_SEND_SIGNALED;
+  }
+  wr_.opcode = IBV_WR_RDMA_WRITE;
+  wr_.num_sge = 1;
+  wr_.wr.rdma.remote_addr = lane_.ack_cell_addr;
+  wr_.wr.rdma.rkey = lane_.ack_cell_rkey.value;
+  if (!post(ack_wr_base_, flags)) {
+    return false;
+  }
+  acked_to_peer_.store(rx_next, std::memory_order_relaxed);
+  ++stats_.acks_written;
+  return true;
+}
+
+void Channel::write_ack_if_owed(bool force) {
+  if (!ack_owed()) {
+    return;
+  }
+  lock_.lock();
+  const std::uint64_t owed =
+      rx_next_.load(std::memory_order_relaxed) - acked_to_peer_.load(std::memory_order_relaxed);
+  if (owed >= ack_threshold_ || (force && owed != 0)) {
+    write_ack();
+  }
+  lock_.unlock();
+  if (events_pending()) [[unlikely]] {
+    run_events();
+  }
+}
+
+// Progress found nothing to do: pick up the peer's ack, write ours when it is idle for long, retry
+// what lacked memory.
+bool Channel::look(bool long_idle) {
+  lock_.lock();
+  if (!log_.all_done()) {
+    load_ack_cell();
+    if (log_.posted() != log_.end()) {
+      pump();
+    }
+  }
+  if (long_idle && ack_owed()) {
+    write_ack();
+  }
+  const bool waiting = waiting_calls_ != nullptr || !waiting_replies_.empty();
+  const bool stay = waiting || !log_.all_done() || ack_owed();
+  attention_ = stay;
+  lock_.unlock();
+  if (waiting) [[unlikely]] {
+    retry_waiting();
+  }
+  return stay;
+}
+
+}  // namespace mend::ops

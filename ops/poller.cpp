@@ -1,0 +1,409 @@
+#include "ops/poller.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+
+#include "ops/wr_id.h"
+
+namespace mend::ops {
+namespace {
+
+constexpr std::uint32_t kBusyLookMask =
+    15;  // while traffic flows, blocked channels are looked at every 16th time
+
+std::uintptr_t this_thread() { return static_cast<std::uintptr_t>(pthread_self()); }
+
+}  // namespace
+
+// Channels that noticed something for the connection layer during one batch; each may appear more
+// than once.
+struct Poller::Events {
+  Channel* channels[2 * kBatch];
+  int count = 0;
+
+  void note(Channel& channel) {
+    if (channel.events_pending()) [[unlikely]] {
+      if (count < 2 * kBatch) {
+        channels[count++] = &channel;
+      }
+    }
+  }
+  void run() {
+    for (int i = 0; i < count; ++i) {
+      channels[i]->run_events();
+    }
+    count = 0;
+  }
+};
+
+void Poller::BufList::push(RecvBuf& buf) {
+  buf.next = nullptr;
+  if (head == nullptr) {
+    head = &buf;
+  } else {
+    tail->next = &buf;
+  }
+  tail = &buf;
+}
+
+RecvBuf* Poller::BufList::pop() {
+  RecvBuf* buf = head;
+  if (buf != nullptr) {
+    head = buf->next;
+  }
+  return buf;
+}
+
+void Poller::BufList::append(BufList& other) {
+  if (other.head == nullptr) {
+    return;
+  }
+  if (head == nullptr) {
+    head = other.head;
+  } else {
+    tail->next = other.head;
+  }
+  tail = other.tail;
+  other.head = nullptr;
+}
+
+Poller::Poller(ibv_cq* cq, RecvPool& recv_pool, std::uint32_t cq_depth)
+    : cq_(cq), pool_(recv_pool), cq_depth_(cq_depth) {}
+
+Poller::~Poller() = default;
+
+// --- registry
+// -----------------------------------------------------------------------------------------------------
+
+void Poller::add_lane(Qpn qpn, Epoch epoch, Channel& channel, DeliverFn deliver, void* context) {
+  const std::lock_guard guard(poll_lock_);
+  lanes_.add(LaneEntry{qpn, epoch, &channel, deliver, context});
+}
+
+void Poller::remove_lane(Qpn qpn) {
+  const std::lock_guard guard(poll_lock_);
+  lanes_.remove(qpn);
+}
+
+std::uint64_t Poller::make_beacon_wr_id(std::atomic<int>* done_status) {
+  const std::lock_guard guard(poll_lock_);
+  auto free = std::find_if(flags_.begin(), flags_.end(),
+                           [](const FlagSlot& slot) { return slot.done == nullptr; });
+  if (free == flags_.end()) {
+    free = flags_.insert(flags_.end(), FlagSlot{});
+  }
+  free->done = done_status;
+  ++free->generation;
+  return make_wr_id(WrKind::Flag, free->generation,
+                    static_cast<std::uint32_t>(free - flags_.begin()));
+}
+
+void Poller::cancel_beacon(std::uint64_t wr_id) {
+  const std::lock_guard guard(poll_lock_);
+  const std::uint32_t index = wr_lower(wr_id);
+  if (index < flags_.size() && (flags_[index].generation & kWrEpochMask) == wr_upper(wr_id)) {
+    flags_[index].done = nullptr;
+  }
+}
+
+// --- polling
+// ------------------------------------------------------------------------------------------------------
+
+// One batch: every entry is counted and queued before the poll lock is let go.
+int Poller::poll(BufList& into, Events& events) {
+  ibv_wc completions[kBatch];
+  const int count = ibv_poll_cq(cq_, kBatch, completions);
+  for (int i = 0; i < count; ++i) {
+    dispatch(completions[i], into, events);
+  }
+  return count > 0 ? count : 0;  // a dead CQ is reported by its asynchronous event
+}
+
+void Poller::dispatch(const ibv_wc& wc, BufList& into, Events& events) {
+  switch (wr_kind(wc.wr_id)) {
+    case WrKind::Recv:
+      dispatch_receive(wc, into, events);
+      return;
+    case WrKind::Log:
+    case WrKind::Ack:
+      if (LaneEntry* lane = lanes_.find(Qpn{wc.qp_num}); lane != nullptr) [[likely]] {
+        lane->channel->on_send_completion(wc);
+        events.note(*lane->channel);
+        return;
+      }
+      break;
+    case WrKind::Flag:
+      dispatch_flag(wc);
+      return;
+  }
+  stale_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Poller::dispatch_receive(const ibv_wc& wc, BufList& into, Events& events) {
+  RecvBuf& buf = *reinterpret_cast<RecvBuf*>(wc.wr_id);
+  pool_.note_taken(buf);
+  LaneEntry* lane = lanes_.find(Qpn{wc.qp_num});
+  if (wc.status != IBV_WC_SUCCESS || lane == nullptr) [[unlikely]] {
+    if (lane != nullptr) {
+      lane->channel->on_receive_error(wc, lane->epoch);
+      events.note(*lane->channel);
+    } else {
+      stale_.fetch_add(1, std::memory_order_relaxed);
+    }
+    pool_.retire_flushed(buf);
+    return;
+  }
+  Channel& channel = *lane->channel;
+  RxVerdict verdict = RxVerdict::Consumed;
+  if (wc.byte_len >= sizeof(DataHeader)) [[likely]] {
+    buf.payload_bytes = wc.byte_len - static_cast<std::uint32_t>(sizeof(DataHeader));
+    verdict = channel.on_receive(buf.header(), buf.payload_bytes, buf.payload(), lane->epoch);
+  } else {
+    channel.on_short_message(wc.byte_len);
+  }
+  if (verdict == RxVerdict::Deliver) [[likely]] {
+    buf.deliver = lane->deliver;
+    buf.deliver_context = lane->context;
+    into.push(buf);
+  } else {
+    pool_.repost_dropped(buf);
+  }
+  events.note(channel);
+}
+
+void Poller::dispatch_flag(const ibv_wc& wc) {
+  const std::uint32_t index = wr_lower(wc.wr_id);
+  if (index < flags_.size() && flags_[index].done != nullptr &&
+      (flags_[index].generation & kWrEpochMask) == wr_upper(wc.wr_id)) {
+    flags_[index].done->store(static_cast<int>(wc.status) + 1, std::memory_order_release);
+    flags_[index].done = nullptr;
+  } else {
+    stale_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void Poller::drain_for_fence() {
+  drains_.fetch_add(1, std::memory_order_acquire);
+  Events events;
+  int count = 1;
+  for (std::uint32_t polls = 0; count > 0 && polls <= cq_depth_; ++polls) {
+    poll_lock_.lock();
+    count = poll(stash_, events);
+    poll_lock_.unlock();
+    events.run();
+  }
+  drains_.fetch_sub(1, std::memory_order_release);
+}
+
+// --- progress
+// -----------------------------------------------------------------------------------------------------
+
+bool Poller::enter() {
+  const std::uintptr_t self = this_thread();
+  std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
+  if (owner == self) {
+    ++depth_;
+    return true;
+  }
+  return owner == 0 && owner_.compare_exchange_strong(owner, self, std::memory_order_acquire,
+                                                      std::memory_order_relaxed);
+}
+
+void Poller::leave() {
+  if (depth_ != 0) [[unlikely]] {
+    --depth_;
+    return;
+  }
+  owner_.store(0, std::memory_order_release);
+}
+
+int Poller::progress() {
+  if (!enter()) {
+    return 0;
+  }
+  int count = 0;
+  Events events;
+  if (poll_lock_.try_lock()) [[likely]] {
+    ready_.append(stash_);
+    count = poll(ready_, events);
+    poll_lock_.unlock();
+  }
+  if (events.count != 0) [[unlikely]] {
+    events.run();
+  }
+  if (ready_.head != nullptr) {
+    count += deliver_ready();
+  }
+  if (callbacks_due()) {
+    count += run_due();
+  }
+  if (count == 0) {
+    ++idle_polls_;
+    idle();
+  } else {
+    idle_polls_ = 0;
+    if ((++busy_polls_ & kBusyLookMask) == 0 && blocked_.load(std::memory_order_relaxed) > 0) {
+      look_at_channels(false);
+    }
+  }
+  leave();
+  return count;
+}
+
+// An upcall may come back into progress(): it then goes on with the next buffer.
+int Poller::deliver_ready() {
+  int count = 0;
+  while (RecvBuf* buf = ready_.pop()) {
+    pool_.note_delivering(*buf);
+    buf->deliver(buf->deliver_context, buf->header().tag, {buf->payload(), buf->payload_bytes});
+    pool_.repost_delivered(*buf);
+    ++count;
+  }
+  return count;
+}
+
+int Poller::run_due() {
+  DueLink oldest = due_run_.load(std::memory_order_relaxed);
+  if (oldest == 0) {
+    for (DueLink link = due_.exchange(0, std::memory_order_acquire); link != 0;) {
+      DueLink& next = link_of(link);
+      const DueLink older = next;
+      next = oldest;
+      oldest = link;
+      link = older;
+    }
+    due_run_.store(oldest, std::memory_order_relaxed);
+  }
+  int count = 0;
+  for (; (oldest = due_run_.load(std::memory_order_relaxed)) != 0; ++count) {
+    due_run_.store(link_of(oldest), std::memory_order_relaxed);
+    run_callback(oldest);
+  }
+  return count;
+}
+
+DueLink& Poller::link_of(DueLink link) {
+  const DueLink address = link & ~kDueMask;
+  switch (link & kDueMask) {
+    case kDueRdma:
+      return reinterpret_cast<RdmaOp*>(address)->due_next;
+    case kDueAmo:
+      return reinterpret_cast<AmoCall*>(address)->due_next;
+    default:
+      return reinterpret_cast<Frag*>(address)->due_next;
+  }
+}
+
+// The request belongs to its submitter again from here on.
+void Poller::run_callback(DueLink link) {
+  const DueLink address = link & ~kDueMask;
+  switch (link & kDueMask) {
+    case kDueRdma: {
+      auto& op = *reinterpret_cast<RdmaOp*>(address);
+      if (op.done != nullptr) {
+        op.done(op);
+      }
+      return;
+    }
+    case kDueAmo: {
+      auto& call = *reinterpret_cast<AmoCall*>(address);
+      if (call.done != nullptr) {
+        call.done(call);
+      }
+      return;
+    }
+    default: {
+      auto& frag = *reinterpret_cast<Frag*>(address);
+      if (frag.sent != nullptr) {
+        frag.sent(frag);
+      }
+      return;
+    }
+  }
+}
+
+// --- attention
+// ----------------------------------------------------------------------------------------------------
+
+void Poller::idle() {
+  if (!attention_any_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const bool long_idle = idle_polls_ >= kIdleBeforeAck;
+  if (long_idle || blocked_.load(std::memory_order_relaxed) > 0) {
+    if (long_idle) {
+      idle_polls_ = 0;
+    }
+    look_at_channels(long_idle);
+  }
+}
+
+void Poller::want_attention(Channel& channel) {
+  attention_lock_.lock();
+  attention_.push_back(&channel);
+  attention_any_.store(true, std::memory_order_relaxed);
+  attention_lock_.unlock();
+}
+
+// The poll lock keeps forget() away from the channels that are being visited.
+void Poller::look_at_channels(bool long_idle) {
+  if (!poll_lock_.try_lock()) {
+    return;
+  }
+  attention_lock_.lock();
+  visiting_.swap(attention_);
+  attention_any_.store(false, std::memory_order_relaxed);
+  attention_lock_.unlock();
+  bool noticed = false;
+  for (Channel*& channel : visiting_) {
+    const bool stay = channel->look(long_idle);
+    noticed = noticed || channel->events_pending();
+    if (stay) {
+      want_attention(*channel);
+    } else if (!channel->events_pending()) {
+      channel = nullptr;
+    }
+  }
+  std::vector<Channel*> tell;
+  if (noticed) [[unlikely]] {
+    std::copy_if(visiting_.begin(), visiting_.end(), std::back_inserter(tell),
+                 [](Channel* channel) { return channel != nullptr && channel->events_pending(); });
+  }
+  visiting_.clear();
+  poll_lock_.unlock();
+  for (Channel* channel : tell) {
+    channel->run_events();
+  }
+}
+
+void Poller::forget(Channel& channel, void* context) {
+  while (!enter()) {
+    sched_yield();
+  }
+  {
+    const std::lock_guard guard(poll_lock_);
+    attention_lock_.lock();
+    std::erase(attention_, &channel);
+    attention_lock_.unlock();
+    ready_.append(stash_);
+    BufList kept;
+    while (RecvBuf* buf = ready_.pop()) {
+      if (buf->deliver_context == context) {
+        pool_.repost_dropped(*buf);
+      } else {
+        kept.push(*buf);
+      }
+    }
+    ready_ = kept;
+  }
+  leave();
+  while (drains_.load(std::memory_order_acquire) != 0) {
+    sched_yield();
+  }
+}
+
+}  // namespace mend::ops
