@@ -82,3 +82,27 @@ endforeach()
 add_test(NAME mpi.runner COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/test_runner.py
   ${PROJECT_BINARY_DIR})
 set_tests_properties(mpi.runner PROPERTIES LABELS "mpi;quick" TIMEOUT 120 RESOURCE_LOCK mpi)
+
+foreach(theme Parameters Devices Resources Neighbours)
+  string(TOLOWER ${theme} name)
+  add_test(NAME mpi.badinput.${name}
+    COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/badinput/badinput.py ${PROJECT_BINARY_DIR} ${theme})
+  set_tests_properties(mpi.badinput.${name} PROPERTIES LABELS "mpi;quick" TIMEOUT 300 RESOURCE_LOCK mpi PROCESSORS 2)
+endforeach()
+
+# Figures that repeat from run to run have limits; timings are measured and printed, and only fail if something breaks.
+add_test(NAME mpi.bench.instructions COMMAND ${Python3_EXECUTABLE} -B
+  ${CMAKE_CURRENT_SOURCE_DIR}/bench/instructions.py --build ${PROJECT_BINARY_DIR} --check 400)
+add_test(NAME mpi.bench.memory COMMAND ${Python3_EXECUTABLE} -B
+  ${CMAKE_CURRENT_SOURCE_DIR}/bench/peer_memory.py --build ${PROJECT_BINARY_DIR} --np 64 --check 24)
+add_test(NAME mpi.bench.timings COMMAND ${Python3_EXECUTABLE} -B
+  ${CMAKE_CURRENT_SOURCE_DIR}/bench/bench.py --build ${PROJECT_BINARY_DIR} --quick
+  --json ${PROJECT_BINARY_DIR}/bench.json)
+set_tests_properties(mpi.bench.instructions mpi.bench.memory mpi.bench.timings PROPERTIES
+  LABELS "mpi;bench;quick" TIMEOUT 300 RUN_SERIAL TRUE SKIP_RETURN_CODE 77)
+
+add_test(NAME mpi.osu COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/osu.py ${PROJECT_BINARY_DIR})
+add_test(NAME mpi.sanitized.full COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/sanitized.py
+  ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} --all)
+set_tests_properties(mpi.osu PROPERTIES LABELS "mpi;quick" TIMEOUT 1200 RESOURCE_LOCK mpi SKIP_RETURN_CODE 77)
+set_tests_properties(mpi.sanitized.full PROPERTIES LABELS "mpi;full" TIMEOUT 1800 RESOURCE_LOCK mpi)

@@ -34,7 +34,8 @@ class Job:
     rank_env: dict[str, str] = field(default_factory=dict)  # for the ranks only (LD_PRELOAD)
     mpirun_args: list[str] = field(default_factory=list)
     timeout: float = 60.0
-    fabric: str = ""
+    fabric: str | None = ""  # "" = one of its own, None = what the component chooses
+    wrapper: list[str] = field(default_factory=list)  # starts mpirun
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)  # resource limits
 
 
@@ -66,7 +67,8 @@ def mca_arguments(job: Job) -> list[str]:
 def environment(job: Job, run_id: str) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "SOFTHCA_"))}
     env[MARK] = run_id
-    env["SOFTHCA_FABRIC"] = job.fabric or f"t{run_id}"
+    if job.fabric is not None:
+        env["SOFTHCA_FABRIC"] = job.fabric or f"t{run_id}"
     if os.geteuid() == 0:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     env.update(job.env)
@@ -74,7 +76,7 @@ def environment(job: Job, run_id: str) -> dict[str, str]:
 
 
 def command(job: Job, stats_prefix: str) -> list[str]:
-    words = ["mpirun", "--oversubscribe", "-np", str(job.np), *mca_arguments(job)]
+    words = [*job.wrapper, "mpirun", "--oversubscribe", "-np", str(job.np), *mca_arguments(job)]
     if "mend" in job.btl:
         words += ["--mca", "btl_mend_stats", stats_prefix]
     for key, value in job.rank_env.items():
@@ -138,7 +140,9 @@ def stacks(run_id: str) -> str:
     return "\n".join(text)
 
 
-def files_of(fabric: str) -> list[str]:
+def files_of(fabric: str | None) -> list[str]:
+    if fabric is None:
+        return []
     return sorted(str(p) for p in Path("/dev/shm").glob(f"softhca.{fabric}.*"))
 
 
@@ -161,7 +165,7 @@ class Running:
         self.directory = tempfile.TemporaryDirectory(prefix="mend-mpi-")
         self.output_path = Path(self.directory.name) / "output"
         self.env = environment(job, self.run_id)
-        self.fabric = self.env["SOFTHCA_FABRIC"]
+        self.fabric = self.env.get("SOFTHCA_FABRIC")
         self.started = time.monotonic()
         prefix = str(Path(self.directory.name) / "stats")
         with open(self.output_path, "wb") as out:

@@ -1,0 +1,1 @@
+"""Bad input and bad days, tried for real."""
