@@ -134,6 +134,7 @@ class Session {
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+  ~Session() = default;
 
   // What this rank sent to other ranks; the runner demands that mend moved at least the total.
   void sent(std::size_t bytes) { payload_.fetch_add(bytes, std::memory_order_relaxed); }

@@ -20,8 +20,9 @@ struct Shape {
 
 // Counts that differ from rank to rank, zero among them.
 std::vector<int> ragged(const Shape& s, int salt) {
-  std::vector<int> counts;
-  for (int r = 0; r < s.size; ++r) counts.push_back((r + salt) % 3 == 0 ? 0 : as_int(s.n) + r);
+  std::vector<int> counts(uz(s.size), 0);
+  for (int r = 0; r < s.size; ++r)
+    if ((r + salt) % 3 != 0) counts[uz(r)] = as_int(s.n) + r;
   return counts;
 }
 
@@ -151,10 +152,10 @@ void ragged_all_to_all(const Shape& s) {
       MPI_Ialltoallv(data.data(), send.data(), sat.data(), kType, out.data(), recv.data(),
                      rat.data(), kType, MPI_COMM_WORLD, r);
   });
-  std::vector<int> sbytes;
-  std::vector<int> rbytes;
-  for (const int x : sat) sbytes.push_back(8 * x);
-  for (const int x : rat) rbytes.push_back(8 * x);
+  std::vector<int> sbytes = sat;
+  std::vector<int> rbytes = rat;
+  for (int& x : sbytes) x *= 8;
+  for (int& x : rbytes) x *= 8;
   const std::vector<MPI_Datatype> types(uz(s.size), kType);
   both_ways(s.at("alltoallw"), Ints(want.size(), -1), want, [&](Ints& out, MPI_Request* r) {
     if (r == nullptr)

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     std::vector<std::int64_t> all(s.rank == owner ? uz(adds) * uz(s.size) : 0);
     MPI_Gather(&tickets[uz(owner) * uz(adds)], adds, MPI_INT64_T, all.data(), adds, MPI_INT64_T,
                owner, MPI_COMM_WORLD);
-    std::ranges::sort(all);
+    std::sort(all.begin(), all.end());
     for (std::size_t i = 0; i < all.size(); ++i)
       require_eq(all[i], static_cast<std::int64_t>(i), "fetch_sum/ticket");
   }

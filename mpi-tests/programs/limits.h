@@ -68,9 +68,8 @@ inline std::vector<std::size_t> edge_sizes(const std::string& btl, std::size_t t
   }
   MPI_T_finalize();
   std::erase_if(sizes, [top](std::size_t s) { return s > top; });
-  std::ranges::sort(sizes);
-  const auto tail = std::ranges::unique(sizes);
-  sizes.erase(tail.begin(), tail.end());
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
 
