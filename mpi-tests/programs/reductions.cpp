@@ -2,6 +2,8 @@
 // position (maxloc), a user's non-commutative one (composition of affine maps: a swapped pair of
 // ranks changes the result), in place and at odd counts, against references computed locally from
 // the known inputs of all ranks.
+#include <algorithm>
+
 #include "mpi-tests/programs/collectives.h"
 
 namespace {
@@ -109,7 +111,7 @@ void reduce_scatter(const Op& op, const Shape& s) {
   std::vector<int> counts(uz(s.size), 0);
   std::size_t left = all;
   for (int r = 0; r + 1 < s.size; ++r) {
-    counts[uz(r)] = r % 2 == 0 ? 0 : as_int(s.n + left % 3);
+    counts[uz(r)] = r % 2 == 0 ? 0 : as_int(std::min(left, s.n + left % 3));
     left -= uz(counts[uz(r)]);
   }
   counts.back() = as_int(left);
