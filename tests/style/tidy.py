@@ -1,6 +1,6 @@
 """clang-tidy 14 is content with every compiled source file and the project headers it includes.
 
-Usage: tidy.py BUILD_DIR [TOOL]. clang's own warnings count too (.clang-tidy), so this also shows that clang 14 compiles
+Usage: tidy.py BUILD_DIR product|tests|FILE... clang's own warnings count too (.clang-tidy), so this also shows that clang 14 compiles
 the tree. The commands are those of the build, without the options that only g++ knows.
 """
 
@@ -13,8 +13,8 @@ import sys
 
 import tree
 
-build = sys.argv[1]
-tool = sys.argv[2] if len(sys.argv) > 2 else "clang-tidy-14"
+build, wanted = sys.argv[1], sys.argv[2:]
+tool = "clang-tidy-14"
 version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
 settings = tree.read(".clang-tidy")
 commands = tree.compile_commands(build)
@@ -40,10 +40,16 @@ def check(name):
     if run.returncode == 0:
         cache.remember(key)
         return ""
+    # Complaints come with their context; the count that clang adds says nothing.
     errors = re.sub(r"\d+ warnings? (and \d+ errors? )?generated\.\n?", "", run.stderr)
     return run.stdout.strip() or errors.strip()
 
 
+def selected(name):
+    is_test = name.startswith(("tests/", "mpi-tests/"))
+    return name in wanted or ("tests" if is_test else "product") in wanted
+
+
 # The largest first, so that the last one to finish is a small one.
-names = sorted(commands, key=lambda n: -os.path.getsize(tree.ROOT / n))
+names = sorted(filter(selected, commands), key=lambda n: -os.path.getsize(tree.ROOT / n))
 tree.verdict("clang-tidy", len(names), tree.each(names, check))
