@@ -181,6 +181,21 @@ bool Channel::write_ack() {
   return true;
 }
 
+bool Channel::post_probe(std::uint64_t wr_id) {
+  const std::lock_guard guard(lock_);
+  if (!can_post()) {
+    return false;
+  }
+  ibv_send_wr wr{};
+  wr.wr_id = wr_id;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = lane_.ack_cell_addr;
+  wr.wr.rdma.rkey = lane_.ack_cell_rkey.value;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(lane_.qp, &wr, &bad) == 0;
+}
+
 void Channel::write_ack_if_owed(bool force) {
   if (!ack_owed()) {
     return;

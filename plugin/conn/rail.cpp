@@ -49,6 +49,11 @@ struct Rail::Memory {
   std::unordered_map<void*, verbs::Mr> regions;
   std::string error;  // why the last registration failed
 
+  // A pool that could not grow knows only that; why is here.
+  void explain(Error& pool_error) {
+    const std::scoped_lock lock(mutex);
+    if (!error.empty()) pool_error.message += ": " + std::exchange(error, {});
+  }
   static bool add(void* context, void* base, std::size_t bytes, ops::LocalKeys& keys) {
     auto* self = static_cast<Memory*>(context);
     auto mr = verbs::register_memory(self->rail.api(), self->rail.nic_.pd(), base, bytes,
@@ -194,8 +199,7 @@ Result<void> Rail::create_receive_buffers() {
       .context = memory_.get(), .register_chunk = Memory::add, .unregister_chunk = Memory::remove};
   auto pool = ops::RecvPool::create(config, hooks);
   if (!pool) {
-    const std::scoped_lock lock(memory_->mutex);
-    if (!memory_->error.empty()) pool.error().message += "; " + memory_->error;
+    memory_->explain(pool.error());
     return tl::unexpected<Error>(std::move(pool.error()));
   }
   recv_pool_ = std::move(*pool);
@@ -218,12 +222,15 @@ std::uint64_t Rail::cq_entries_for(std::uint32_t qps, std::uint32_t recv_buffers
 
 Result<void> Rail::make_room(std::uint32_t qps) {
   // The CQ first: once the buffers are posted, each may complete.
-  std::uint32_t buffers = sizes_.recv_buffers;
-  if (srq_) buffers = std::max(buffers, two_times(qps));
+  const std::uint32_t have = sizes_.recv_buffers;
+  std::uint32_t buffers = have;
+  if (srq_ && two_times(qps) > have) {
+    // Half as many again, so that a start-up of many peers does not register memory for each.
+    buffers = std::max(two_times(qps), std::min(have + have / 2, sizes_.srq_capacity));
+  }
   const std::uint64_t needed = cq_entries_for(qps, buffers);
   if (needed > sizes_.cq_entries) {
     const verbs::DeviceCaps& caps = nic_.caps();
-    // Half as much again, so that a start-up of many peers does not resize for each.
     const std::uint64_t generous = std::min(needed + needed / 2, std::uint64_t{caps.max_cqe});
     auto grown = verbs::grow_cq(api(), cq_.get(), caps, saturate(std::max(generous, needed)));
     if (!grown) grown = verbs::grow_cq(api(), cq_.get(), caps, saturate(needed));
@@ -231,13 +238,14 @@ Result<void> Rail::make_room(std::uint32_t qps) {
     sizes_.cq_entries = static_cast<std::uint32_t>(cq_->cqe);
     poller_->set_cq_depth(sizes_.cq_entries);
   }
-  auto ensured = recv_pool_->ensure(qps);
-  if (srq_) sizes_.recv_buffers = recv_pool_->depth();
-  return ensured;
+  if (auto ruled = recv_pool_->ensure(qps); !ruled || buffers == have) return ruled;
+  sizes_.recv_buffers = recv_pool_->depth();
+  return {};
 }
 
 Result<void> Rail::reserve_qps(std::uint32_t count) {
   if (auto room = make_room(reserved_qps_ + count); !room) {
+    memory_->explain(room.error());
     room.error().message = fmt::format("{}: no room for QP {} of this process: {}", info_.name,
                                        reserved_qps_ + count, room.error().message);
     return room;

@@ -29,8 +29,9 @@ struct Identity {
   std::uint32_t jobid = 0;
   std::uint32_t rank = 0;  // vpid
   std::string host;
-  std::string fabric;            // name of the embedded device's fabric: one per mpirun
-  std::uint32_t local_rank = 0;  // among the ranks of this node
+  std::string fabric;                // name of the embedded device's fabric: one per mpirun
+  std::uint32_t local_rank = 0;      // among the ranks of this node
+  std::uint32_t expected_peers = 1;  // other processes of the job, for sizing only
 };
 
 // How the layer above is called. All from progress() only.

@@ -134,9 +134,10 @@ UdAddress UdChannel::address() const {
 }
 
 UdSend UdChannel::send(const UdAddress& to, std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxDatagram) return UdSend::TooLong;
   const std::scoped_lock lock(mutex_);
   reap_sends();
-  if (broken_ || bytes.size() > kMaxDatagram) return UdSend::Broken;
+  if (broken_) return UdSend::Broken;
   ibv_ah* ah = handles_.find(key_of(to));
   if (ah == nullptr) return UdSend::NoPath;
   if (free_sends_.empty()) return UdSend::Busy;

@@ -45,9 +45,10 @@ struct UdSource {
 
 enum class [[nodiscard]] UdSend : std::uint8_t{
     Sent,
-    NoPath,  // no address handle yet: resolve() it on the worker thread, then send again
-    Busy,    // all send buffers are in flight: the caller's retransmission covers it
-    Broken,  // the QP is in error: reset_in_place() on the worker thread
+    NoPath,   // no address handle yet: resolve() it on the worker thread, then send again
+    Busy,     // all send buffers are in flight: the caller's retransmission covers it
+    Broken,   // the QP is in error: reset_in_place() on the worker thread
+    TooLong,  // more than kMaxDatagram bytes, which no control message has
 };
 
 class UdChannel {

@@ -1,0 +1,133 @@
+#include "plugin/conn/connection.h"
+
+#include <algorithm>
+
+#include "ops/poller.h"
+#include "plugin/conn/control_plane.h"
+#include "plugin/verbs/log.h"
+#include "plugin/verbs/wc_status.h"
+
+namespace mend::conn {
+
+namespace {
+
+// A fault of our own buffers or of the peer's keys would come back on every new queue pair: it is
+// named, not repeated.
+EventKind loss_event(int status) {
+  if (status < 0) return EventKind::LinkLost;
+  switch (verbs::classify(static_cast<ibv_wc_status>(status))) {
+    case verbs::WcClass::LocalFault:
+    case verbs::WcClass::RemoteAccess:
+      return EventKind::NotRepairable;
+    default:
+      return EventKind::LinkLost;
+  }
+}
+
+}  // namespace
+
+ops::ChannelConfig Connection::channel_config(ControlPlane& plane, RailUnit& home,
+                                              const RailAddress& remote,
+                                              const AckCells::Cell& cell) {
+  const RailSizes& sizes = home.rail->sizes();
+  ops::ChannelConfig config;
+  config.window = static_cast<std::uint32_t>(plane.params().window);
+  config.send_depth = sizes.send_depth;
+  config.signal_every = std::clamp(sizes.send_depth / 4, 1u, 16u);
+  config.max_inline = sizes.max_inline;
+  config.max_message = home.rail->info().max_message;
+  config.max_payload = remote.srq_buffer - static_cast<std::uint32_t>(sizeof(ops::DataHeader));
+  config.ack_cell = cell.cell;
+  config.ack_keys = &cell.region->local;
+  config.frags = &plane.frags();
+  return config;
+}
+
+ops::ChannelEvents Connection::channel_events() {
+  ops::ChannelEvents events;
+  events.context = this;
+  events.wanted = [](void* self) {
+    static_cast<Connection*>(self)->post(simple_event(EventKind::Submit));
+  };
+  events.link_lost = [](void* self, Epoch epoch, int status, std::uint32_t) {
+    auto* connection = static_cast<Connection*>(self);
+    connection->last_status_.store(status, std::memory_order_relaxed);
+    connection->post(simple_event(loss_event(status), epoch));
+  };
+  events.log_empty = [](void* self, Epoch epoch) {
+    static_cast<Connection*>(self)->post(simple_event(EventKind::LogEmpty, epoch));
+  };
+  events.first_receive = [](void* self, Epoch epoch) {
+    static_cast<Connection*>(self)->post(simple_event(EventKind::RcReceive, epoch));
+  };
+  events.fault = [](void* self, ops::Fault fault, std::uint64_t detail) {
+    auto* connection = static_cast<Connection*>(self);
+    std::string what = std::string(ops::to_string(fault)) + " (" + std::to_string(detail) + ")";
+    connection->plane_.service().post([connection, what] {
+      connection->last_fault_ = what;
+      connection->handle(simple_event(EventKind::NotRepairable));
+    });
+  };
+  return events;
+}
+
+Connection::Connection(ControlPlane& plane, Peer& peer, ConnId id, std::uint32_t k, RailUnit& home,
+                       const RailAddress& remote, const AckCells::Cell& cell)
+    : plane_(plane),
+      peer_(peer),
+      id_(id),
+      k_(k),
+      home_(home),
+      remote_(remote),
+      cell_(cell),
+      target_{plane.upcalls().receive, plane.upcalls().context, home.rail->id(), &peer},
+      channel_(home.rail->poller(), channel_config(plane, home, remote, cell), channel_events()),
+      fsm_(make_fsm(role_of(plane.jobid(), plane.self().rank, peer.jobid, peer.rank),
+                    plane.fsm_config(), plane.random())),
+      address_{remote.gid, remote.lid, remote.ud_qpn, remote.ud_qkey} {}
+
+Connection::~Connection() { home_.rail->poller().forget(channel_, &target_); }
+
+void Connection::post(const Event& event) {
+  plane_.service().post([this, event] { handle(event); });
+}
+
+void Connection::handle(const Event& event) {
+  const State before = fsm_.state;
+  Actions actions;
+  step(fsm_, event, monotonic_now(), actions);
+  if (fsm_.state != before && log_wanted())
+    log(LogLevel::Debug, describe() + ": " + to_string(before) + " -> " + to_string(fsm_.state) +
+                             " on " + to_string(event.kind) + ", epoch " +
+                             std::to_string(fsm_.epoch.value));
+  for (const Action& action : actions) run(action);
+}
+
+void Connection::on_message(const CtlMessage& message, const UdSource& source) {
+  remote_conn_ = message.src_conn;
+  // The peer's address may have moved (a GID that changed its place, a new LID): what arrives
+  // tells.
+  address_.qpn = source.qpn;
+  if (source.has_gid) address_.gid = source.gid;
+  if (source.lid != 0) address_.lid = source.lid;
+  handle(message_event(message));
+}
+
+void Connection::close() {
+  plane_.service().post([this] {
+    Event event = simple_event(EventKind::Close);
+    event.traffic.outstanding = !channel_.quiet();
+    handle(event);
+    if (event.traffic.outstanding) watch_flush();
+  });
+}
+
+void Connection::abandon() {
+  if (work_.qp == nullptr) return;
+  channel_.stop_posting();
+  FenceSample sample;
+  std::string reason;
+  fence_now(sample, reason);
+}
+
+}  // namespace mend::conn

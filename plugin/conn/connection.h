@@ -1,0 +1,133 @@
+// Connection: the driver of one state machine: it turns what happens into events, executes the
+// machine's actions, and runs the commands that may block on the worker.
+//
+// Thread contract: handle() and on_message() on the service thread only; post() and the channel's
+// events from any thread; the members of Work belong to the worker thread. Objects live as long as
+// the transport. Invariants: one command at a time reaches the worker in order; a QP is posted to
+// only between StartReplay and stop_posting (the channel's own state enforces it); every QP taken
+// from the pool is parked or known as stuck.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ops/channel.h"
+#include "plugin/conn/ack_cells.h"
+#include "plugin/conn/fsm.h"
+#include "plugin/conn/peer.h"
+#include "plugin/conn/rail_unit.h"
+
+namespace mend::conn {
+
+class ControlPlane;
+
+// What a receive is delivered to: the upper layer's upcall, with the names it wants.
+struct DeliverTarget {
+  void (*receive)(void* context, RailId rail, Peer* peer, std::uint8_t tag,
+                  std::span<const std::byte> payload) = nullptr;
+  void* context = nullptr;
+  RailId rail;
+  Peer* peer = nullptr;
+};
+
+struct ConnectionStats {
+  std::atomic<std::uint64_t> ups{0};            // times Active was reached on a new queue pair
+  std::atomic<std::uint64_t> max_outage_us{0};  // longest loss -> active again
+};
+
+class Connection {
+ public:
+  // remote: the peer's rail this connection is homed on. cell: where the peer writes its
+  // acknowledgements.
+  Connection(ControlPlane& plane, Peer& peer, ConnId id, std::uint32_t k, RailUnit& home,
+             const RailAddress& remote, const AckCells::Cell& cell);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection();
+
+  ops::Channel& channel() { return channel_; }
+  const ops::Channel& channel() const { return channel_; }
+  Peer& peer() const { return peer_; }
+  ConnId id() const { return id_; }
+  std::uint32_t k() const { return k_; }
+  RailId home_rail() const { return home_.rail->id(); }
+  const ConnectionStats& stats() const { return stats_; }
+
+  void post(const Event& event);    // any thread: handled soon on the service thread
+  void handle(const Event& event);  // service thread
+  void on_message(const CtlMessage& message,
+                  const UdSource& source);  // service thread; already accepted
+  void close();                             // any thread: BYE after the log is empty
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+  bool ever_used() const { return ever_used_.load(std::memory_order_relaxed); }
+
+  void abandon();  // destructor of the transport, threads stopped: fences and parks what is left
+
+ private:
+  // The worker's side: the QP of this connection.
+  struct Work {
+    RcQp* qp = nullptr;
+    Epoch epoch;
+    Psn psn;
+    Qpn last;           // number of the previous QP (rule F4)
+    bool lane = false;  // known to the poller and the channel
+  };
+
+  static ops::ChannelConfig channel_config(ControlPlane& plane, RailUnit& home,
+                                           const RailAddress& remote, const AckCells::Cell& cell);
+  ops::ChannelEvents channel_events();
+
+  // connection_actions.cpp, service thread
+  void run(const Action& action);
+  void send(const Action& action);
+  void start_replay(const Action& action);
+  void give_up(const Action& action);
+  void probe(const Action& action);
+  void came_up(const Action& action);
+  void arm(TimeNs at);
+  void watch_flush();
+  void watch_probe(TimeNs deadline);
+  std::string describe() const;
+
+  // connection_work.cpp, worker thread
+  void work_fence(std::uint32_t work);
+  void work_prepare(std::uint32_t work, Role role, Epoch epoch, const Endpoint& remote);
+  void work_connect(std::uint32_t work, const Endpoint& remote);
+  bool fence_now(FenceSample& sample, std::string& reason);
+  Result<void> connect(const Endpoint& remote);
+  Result<Endpoint> make_endpoint(Epoch epoch);
+  Endpoint my_endpoint() const;
+
+  ControlPlane& plane_;
+  Peer& peer_;
+  const ConnId id_;
+  const std::uint32_t k_;
+  RailUnit& home_;
+  const RailAddress remote_;
+  const AckCells::Cell cell_;
+  DeliverTarget target_;
+  ops::Channel channel_;
+  ConnectionStats stats_;
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> ever_used_{false};
+
+  // Service thread.
+  Fsm fsm_;
+  UdAddress address_;  // where control messages to the peer go
+  ConnId remote_conn_ = kNoConn;
+  TimeNs lost_at_ = kNever;  // when the present outage began, for the figure only
+  std::uint64_t recvs_seen_ = 0;
+  bool watching_flush_ = false;
+  bool may_post_before_loss_ = false;  // it was active: the next fence begins an outage
+  std::uint64_t probe_wr_ = 0;         // 0: no probe is out
+  Epoch probe_epoch_;
+  std::atomic<int> probe_status_{0};
+  std::string last_fault_;  // what was last seen to go wrong, for the message to a person
+  std::atomic<int> last_status_{0};
+
+  Work work_;
+};
+
+}  // namespace mend::conn

@@ -1,0 +1,194 @@
+// The actions of a connection's state machine, on the service thread.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ops/poller.h"
+#include "ops/recv_pool.h"
+#include "plugin/conn/connection.h"
+#include "plugin/conn/control_plane.h"
+#include "plugin/verbs/gid.h"
+#include "plugin/verbs/log.h"
+#include "plugin/verbs/wc_status.h"
+
+namespace mend::conn {
+namespace {
+
+constexpr TimeNs kFlushCheck = 10 * kMillisecond;
+constexpr TimeNs kProbeCheck = 1 * kMillisecond;
+
+void raise_max(std::atomic<std::uint64_t>& max, std::uint64_t value) {
+  if (value > max.load(std::memory_order_relaxed)) max.store(value, std::memory_order_relaxed);
+}
+
+std::string status_text(int status) {
+  if (status == ops::kStatusGap) return "a receive out of order";
+  if (status == ops::kStatusPostFailed) return "ibv_post_send refused";
+  return verbs::wc_status_name(static_cast<ibv_wc_status>(status));
+}
+
+}  // namespace
+
+void Connection::run(const Action& action) {
+  switch (action.type) {
+    case ActionType::Fence:
+      if (lost_at_ == kNever && may_post_before_loss_) lost_at_ = monotonic_now();
+      may_post_before_loss_ = false;
+      channel_.stop_posting();
+      plane_.worker().submit([this, work = action.work] { work_fence(work); });
+      return;
+    case ActionType::PrepareQp:
+      plane_.worker().submit(
+          [this, work = action.work, epoch = action.epoch, role = fsm_.role,
+           remote = fsm_.peer.endpoint] { work_prepare(work, role, epoch, remote); });
+      return;
+    case ActionType::ConnectQp:
+      plane_.worker().submit(
+          [this, work = action.work, remote = fsm_.peer.endpoint] { work_connect(work, remote); });
+      return;
+    case ActionType::StartReplay:
+      return start_replay(action);
+    case ActionType::PeerAck:
+      return channel_.on_peer_ack(action.seq);
+    case ActionType::SendReq:
+    case ActionType::SendRep:
+    case ActionType::SendCommit:
+    case ActionType::SendNudge:
+    case ActionType::SendHb:
+    case ActionType::SendHbAck:
+    case ActionType::SendBusy:
+    case ActionType::SendBye:
+    case ActionType::SendByeAck:
+    case ActionType::SendRej:
+      return send(action);
+    case ActionType::Probe:
+      return probe(action);
+    case ActionType::ArmTimer:
+      return arm(action.at);
+    case ActionType::Up:
+      return came_up(action);
+    case ActionType::GiveUp:
+      return give_up(action);
+    case ActionType::Closed:
+      closed_.store(true, std::memory_order_release);
+      return;
+  }
+}
+
+void Connection::send(const Action& action) {
+  const std::uint32_t srq_free = home_.rail->recv_pool().ledger().posted;
+  CtlMessage message = compose(fsm_, action, channel_.progress_now().rx_next, srq_free);
+  message.job_key = peer_.modex.job_key;
+  message.src_boot = plane_.self().boot;
+  message.dst_boot = peer_.modex.boot;
+  message.src_rank = plane_.self().rank;
+  message.dst_rank = peer_.rank;
+  message.src_conn = id_;
+  message.dst_conn = remote_conn_;
+  message.k = k_;
+  plane_.send(home_, address_, message);
+}
+
+void Connection::start_replay(const Action& action) {
+  const ops::ReplayVerdict verdict = channel_.start(action.seq);
+  if (verdict == ops::ReplayVerdict::Ok) return;
+  Event event = simple_event(EventKind::NotRepairable);
+  event.reason =
+      verdict == ops::ReplayVerdict::DataLoss ? GiveUpReason::DataLoss : GiveUpReason::Corrupt;
+  post(event);
+}
+
+void Connection::arm(TimeNs at) {
+  if (at == kNever) return;
+  plane_.service().arm(at, [this] {
+    // A timer that was moved meanwhile fires in vain; the machine takes spurious ones.
+    Traffic traffic;
+    const std::uint64_t recvs = channel_.stats().recvs;
+    traffic.received = recvs != recvs_seen_;
+    traffic.outstanding = !channel_.quiet();
+    recvs_seen_ = recvs;
+    handle(timer_event(traffic));
+  });
+}
+
+// A zero-byte write on the queue pair itself: the peer's device answers it, whatever its processes
+// do.
+void Connection::probe(const Action& action) {
+  ops::Poller& poller = home_.rail->poller();
+  if (probe_wr_ != 0) poller.cancel_beacon(probe_wr_);
+  probe_status_.store(0, std::memory_order_relaxed);
+  probe_wr_ = poller.make_beacon_wr_id(&probe_status_);
+  probe_epoch_ = action.epoch;
+  if (!channel_.post_probe(probe_wr_)) {
+    post(simple_event(EventKind::ProbeFailed, action.epoch));
+    return;
+  }
+  watch_probe(monotonic_now() + plane_.fsm_config().probe_limit);
+}
+
+// The completion may come while the application is not in MPI: the service thread has the worker
+// poll for it.
+void Connection::watch_probe(TimeNs deadline) {
+  plane_.service().arm(monotonic_now() + kProbeCheck, [this, deadline, wr = probe_wr_] {
+    if (wr != probe_wr_) return;
+    const int status = probe_status_.load(std::memory_order_acquire);
+    if (status == 0 && monotonic_now() < deadline) {
+      plane_.worker().submit([this] { home_.rail->poller().drain_for_fence(); });
+      return watch_probe(deadline);
+    }
+    home_.rail->poller().cancel_beacon(wr);
+    probe_wr_ = 0;
+    const bool ok = status == IBV_WC_SUCCESS + 1;
+    handle(simple_event(ok ? EventKind::ProbeOk : EventKind::ProbeFailed, probe_epoch_));
+  });
+}
+
+void Connection::came_up(const Action& action) {
+  stats_.ups.fetch_add(1, std::memory_order_relaxed);
+  may_post_before_loss_ = true;
+  if (lost_at_ != kNever) {
+    const TimeNs outage = monotonic_now() - lost_at_;
+    raise_max(stats_.max_outage_us, outage / 1000);
+    lost_at_ = kNever;
+    if (log_wanted())
+      log(LogLevel::Info, fmt::format("{}: active again on epoch {} after {} us", describe(),
+                                      action.epoch.value, outage / 1000));
+  }
+  ever_used_.store(true, std::memory_order_relaxed);
+}
+
+// Closing waits for the log; nobody tells when it is empty unless replaying, so look.
+void Connection::watch_flush() {
+  if (watching_flush_) return;
+  watching_flush_ = true;
+  plane_.service().arm(monotonic_now() + kFlushCheck, [this] {
+    watching_flush_ = false;
+    if (closed() || fsm_.state == State::Failed) return;
+    if (channel_.quiet())
+      handle(simple_event(EventKind::Flushed));
+    else
+      watch_flush();
+  });
+}
+
+void Connection::give_up(const Action& action) {
+  std::string why = to_string(action.reason);
+  const int status = last_status_.load(std::memory_order_relaxed);
+  if (status != 0) why += "; last completion: " + status_text(status);
+  if (!last_fault_.empty()) why += "; " + last_fault_;
+  std::string text = fmt::format("{}: {}", describe(), why);
+  if (action.reason == GiveUpReason::FlushExpired) {
+    log(LogLevel::Warn, text);
+    return;
+  }
+  plane_.report_give_up(peer_, std::move(text));
+}
+
+std::string Connection::describe() const {
+  const PortView port = home_.rail->port();
+  return fmt::format("connection {} -> {} on {} ({}), rail {}, GID {} (index {}), QP {}",
+                     plane_.self().rank, peer_.rank, peer_.host, k_, home_.rail->info().name,
+                     verbs::format_gid(port.gid.gid), port.gid.index, fsm_.mine.endpoint.qpn.value);
+}
+
+}  // namespace mend::conn

@@ -1,0 +1,248 @@
+#include "plugin/conn/control_plane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/recv_pool.h"
+#include "plugin/verbs/log.h"
+
+namespace mend::conn {
+namespace {
+
+std::uint64_t name_key(std::uint32_t jobid, std::uint32_t rank) {
+  return std::uint64_t{jobid} << 32 | rank;
+}
+
+TimeNs from_ms(int ms) { return static_cast<TimeNs>(ms) * kMillisecond; }
+
+// Twice the time in which the device gives up on a request by itself, at least two seconds.
+TimeNs probe_limit(const Params& params) {
+  const TimeNs one_try = static_cast<TimeNs>(4096) << params.ib_timeout;
+  return std::max(2 * one_try * static_cast<TimeNs>(params.ib_retry_count + 1), 2 * kSecond);
+}
+
+FsmConfig make_fsm_config(const Params& params) {
+  FsmConfig config;
+  config.backoff.lowest = from_ms(params.reconnect_backoff_min_ms);
+  config.backoff.highest = from_ms(params.reconnect_backoff_max_ms);
+  config.max_outage = static_cast<TimeNs>(params.max_outage_s) * kSecond;
+  config.heartbeat = from_ms(params.heartbeat_interval_ms);
+  config.heartbeat_misses = static_cast<std::uint32_t>(params.heartbeat_misses);
+  config.heartbeat_idle = static_cast<TimeNs>(params.heartbeat_idle_s) * kSecond;
+  config.probe_limit = probe_limit(params);
+  config.window = static_cast<std::uint32_t>(params.window);
+  return config;
+}
+
+std::mt19937_64 seeded() {
+  std::random_device device;
+  std::seed_seq seed{device(), device(), device(), device()};
+  return std::mt19937_64(seed);
+}
+
+}  // namespace
+
+ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upcalls& upcalls,
+                           std::vector<RailUnit>& rails, MemoryRegistry& registry,
+                           ops::FragPool& frags)
+    : params_(params),
+      upcalls_(upcalls),
+      jobid_(self.jobid),
+      host_(self.host),
+      fsm_config_(make_fsm_config(params)),
+      rails_(rails),
+      frags_(frags),
+      cells_(registry),
+      random_(seeded()) {
+  self_.job_key = self.job_key;
+  self_.rank = self.rank;
+  while (self_.boot == 0) self_.boot = random_();
+}
+
+ControlPlane::~ControlPlane() {
+  stop();
+  for (const auto& connection : connections_)
+    if (connection) connection->abandon();
+  connections_.clear();
+}
+
+Result<void> ControlPlane::start() {
+  auto service = ServiceThread::create();
+  if (!service) return tl::unexpected(service.error());
+  service_ = std::move(*service);
+  std::set<Nic*> nics;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    nics.insert(&rails_[i].rail->nic());
+    if (auto r = service_->watch(rails_[i].control->fd(), [this, i] { on_control_readable(i); });
+        !r)
+      return r;
+  }
+  for (Nic* nic : nics)
+    if (auto r =
+            service_->watch(nic->context()->async_fd, [this, nic] { on_async_readable(*nic); });
+        !r)
+      return r;
+  return {};
+}
+
+void ControlPlane::stop() {
+  if (service_) service_->stop();
+  worker_.stop();
+}
+
+std::uint64_t ControlPlane::random() {
+  const std::lock_guard guard(mutex_);
+  return random_();
+}
+
+std::vector<std::byte> ControlPlane::modex() const {
+  ModexInfo info;
+  info.boot = self_.boot;
+  info.job_key = self_.job_key;
+  for (const RailUnit& unit : rails_) {
+    const PortView port = unit.rail->port();
+    const UdAddress ud = unit.control->address();
+    RailAddress address;
+    address.rail = unit.rail->id();
+    address.kind = unit.kind;
+    address.link = port.info.link == verbs::LinkLayer::Ethernet ? Link::Ethernet : Link::InfiniBand;
+    address.mtu = static_cast<std::uint8_t>(port.mtu);
+    address.lid = ud.lid;
+    address.rd_atomic =
+        static_cast<std::uint8_t>(std::clamp(unit.rail->nic().caps().max_qp_rd_atom, 1u, 255u));
+    address.ud_qpn = ud.qpn;
+    address.ud_qkey = ud.qkey;
+    address.srq_buffer = unit.rail->recv_pool().buffer_bytes();
+    std::copy(ud.gid.begin(), ud.gid.end(), address.gid.begin());
+    info.rails.push_back(address);
+  }
+  return encode_modex(info);
+}
+
+Result<Peer*> ControlPlane::add_peer(std::uint32_t jobid, std::uint32_t rank,
+                                     const std::string& host, std::span<const std::byte> modex) {
+  auto info = parse_modex(modex);
+  if (!info)
+    return fail(
+        ENOTSUP, "modex",
+        fmt::format("process {} on {} speaks another mend protocol or sent a damaged address ({}); "
+                    "install the same version of mend on every node",
+                    rank, host, to_string(info.error())));
+  Peer* peer = nullptr;
+  std::optional<Unknown> waiting;
+  {
+    const std::lock_guard guard(mutex_);
+    if (const auto known = by_name_.find(name_key(jobid, rank)); known != by_name_.end())
+      return known->second;
+    auto fresh = std::make_unique<Peer>();
+    fresh->jobid = jobid;
+    fresh->rank = rank;
+    fresh->host = host;
+    fresh->modex = *info;
+    peer = fresh.get();
+    peers_.push_back(std::move(fresh));
+  }
+  if (auto made = make_connections(*peer); !made) return tl::unexpected(made.error());
+  {
+    const std::lock_guard guard(mutex_);
+    by_name_[name_key(jobid, rank)] = peer;
+    by_boot_[peer->modex.boot] = peer;
+    if (const auto it = unknown_.find(rank); it != unknown_.end()) {
+      waiting = it->second;
+      unknown_.erase(it);
+    }
+  }
+  if (waiting)
+    service_->post(
+        [this, request = *waiting] { accept(request.rail, request.message, request.source); });
+  if (params_.prewarm)
+    for (Connection* connection : peer->connections)
+      connection->post(simple_event(EventKind::Submit));
+  return peer;
+}
+
+// Connection k of this pair uses my rail k mod n and the peer's rail k mod m, or the next of its
+// rails that can talk to mine.
+const RailAddress* ControlPlane::match_rail(const Peer& peer, std::uint32_t k,
+                                            const RailUnit& mine) const {
+  const Link link =
+      mine.rail->port().info.link == verbs::LinkLayer::Ethernet ? Link::Ethernet : Link::InfiniBand;
+  const std::size_t count = peer.modex.rails.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const RailAddress& theirs = peer.modex.rails[(k + i) % count];
+    if (theirs.kind != mine.kind || theirs.link != link) continue;
+    if (mine.kind == DeviceKind::Softhca && peer.host != host_) continue;
+    return &theirs;
+  }
+  return nullptr;
+}
+
+Result<void> ControlPlane::make_connections(Peer& peer) {
+  const auto count = static_cast<std::uint32_t>(std::max(rails_.size(), peer.modex.rails.size()));
+  for (std::uint32_t k = 0; k < count; ++k) {
+    RailUnit& home = rails_[k % rails_.size()];
+    const RailAddress* remote = match_rail(peer, k, home);
+    if (remote == nullptr || remote->srq_buffer <= sizeof(ops::DataHeader))
+      return fail(ENOTSUP, "rail",
+                  fmt::format("no rail of process {} on {} can talk to {}", peer.rank, peer.host,
+                              home.rail->info().name));
+    auto cell = cells_.take();
+    if (!cell) return tl::unexpected(cell.error());
+    ConnId id;
+    {
+      const std::lock_guard guard(mutex_);
+      id = ConnId{static_cast<std::uint32_t>(connections_.size())};
+      connections_.emplace_back();  // its place in the table; filled in below
+    }
+    auto connection = std::make_unique<Connection>(*this, peer, id, k, home, *remote, *cell);
+    peer.connections.push_back(connection.get());
+    Connection*& by_home = peer.by_home[k % rails_.size()];
+    if (by_home == nullptr) by_home = connection.get();
+    const std::lock_guard guard(mutex_);
+    connections_[id.value] = std::move(connection);
+  }
+  return {};
+}
+
+void ControlPlane::report_give_up(Peer& peer, std::string text) {
+  if (peer.gave_up.exchange(true)) return;
+  const std::lock_guard guard(mutex_);
+  gave_up_.emplace_back(&peer, std::move(text));
+  attention_.store(true, std::memory_order_relaxed);
+}
+
+int ControlPlane::attention() {
+  std::vector<std::pair<Peer*, std::string>> gave_up;
+  std::vector<std::uint32_t> unknown;
+  {
+    const std::lock_guard guard(mutex_);
+    gave_up.swap(gave_up_);
+    unknown.swap(unknown_new_);
+    attention_.store(false, std::memory_order_relaxed);
+  }
+  for (const std::uint32_t rank : unknown)
+    if (upcalls_.unknown_peer != nullptr) upcalls_.unknown_peer(upcalls_.context, rank);
+  for (const auto& [peer, text] : gave_up)
+    if (upcalls_.gave_up != nullptr) upcalls_.gave_up(upcalls_.context, peer, text);
+  return static_cast<int>(unknown.size() + gave_up.size());
+}
+
+void ControlPlane::qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch) {
+  const std::lock_guard guard(mutex_);
+  const auto key = std::make_pair(rail.value, qpn.value);
+  if (connection == nullptr)
+    qp_users_.erase(key);
+  else
+    qp_users_[key] = QpUser{connection, epoch};
+}
+
+void ControlPlane::tend_pool(RailUnit& unit) {
+  if (auto filled = unit.pool->refill(); !filled)
+    log(LogLevel::Info, "the pool of warm queue pairs stays short: " + filled.error().message);
+  const TimeNs next = unit.pool->reap(monotonic_now());
+  if (next == kNever || !service_) return;
+  service_->arm(next, [this, &unit] { worker_.submit([this, &unit] { tend_pool(unit); }); });
+}
+
+}  // namespace mend::conn

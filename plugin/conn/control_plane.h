@@ -1,0 +1,133 @@
+// ControlPlane: the table of connections and everything they share: service thread, worker, control
+// channels, async events.
+//
+// Thread contract: add_peer, find and the lists from any thread (one mutex); on_* on the service
+// thread; attention() from progress only. Invariants: nothing from the wire is dereferenced: a
+// datagram is parsed, its names are compared with ours and the modex's, and indices are looked up
+// in tables. Peers and connections live as long as the plane.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/frag_pool.h"
+#include "plugin/conn/accept.h"
+#include "plugin/conn/ack_cells.h"
+#include "plugin/conn/connection.h"
+#include "plugin/conn/params.h"
+#include "plugin/conn/rail_unit.h"
+#include "plugin/conn/service_thread.h"
+#include "plugin/conn/transport.h"
+#include "plugin/conn/worker.h"
+#include "plugin/verbs/async_events.h"
+
+namespace mend::conn {
+
+class ControlPlane {
+ public:
+  ControlPlane(const Params& params, const Identity& self, const Upcalls& upcalls,
+               std::vector<RailUnit>& rails, MemoryRegistry& registry, ops::FragPool& frags);
+  ~ControlPlane();
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+
+  Result<void> start();
+  void stop();  // no handler, job or event runs afterwards
+
+  Result<Peer*> add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host,
+                         std::span<const std::byte> modex);
+  std::vector<std::byte> modex() const;
+
+  // For connections.
+  const Params& params() const { return params_; }
+  const Upcalls& upcalls() const { return upcalls_; }
+  const FsmConfig& fsm_config() const { return fsm_config_; }
+  const SelfName& self() const { return self_; }
+  std::uint32_t jobid() const { return jobid_; }
+  ops::FragPool& frags() const { return frags_; }
+  ServiceThread& service() { return *service_; }
+  Worker& worker() { return worker_; }
+  std::uint64_t random();
+  void send(RailUnit& via, const UdAddress& to, const CtlMessage& message);   // service thread
+  void qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch);  // null: no longer
+  void tend_pool(RailUnit& unit);  // reap what has lingered, refill what was taken
+  void report_give_up(Peer& peer, std::string text);
+
+  // For the transport.
+  template <typename Fn>
+  void each_connection(Fn&& fn) const {
+    const std::lock_guard guard(mutex_);
+    for (const auto& connection : connections_)
+      if (connection) fn(*connection);
+  }
+  bool attention_wanted() const { return attention_.load(std::memory_order_relaxed); }
+  int attention();  // progress: calls gave_up and unknown_peer upcalls; returns how many
+  std::uint64_t dropped(DropReason reason) const {
+    return drops_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  struct Unknown {  // a request of a process that has not been added yet
+    std::size_t rail;
+    CtlMessage message;
+    UdSource source;
+  };
+  struct QpUser {
+    Connection* connection;
+    Epoch epoch;
+  };
+
+  Result<void> make_connections(Peer& peer);
+  RailAddress const* match_rail(const Peer& peer, std::uint32_t k, const RailUnit& mine) const;
+  void on_control_readable(std::size_t rail);
+  void on_datagram(std::size_t rail, std::span<const std::byte> bytes, const UdSource& source);
+  void accept(std::size_t rail, const CtlMessage& message, const UdSource& source);
+  void drop(DropReason reason);
+  void on_async_readable(Nic& nic);
+  void on_qp_event(Nic& nic, const verbs::AsyncEvent& event);
+  void on_port_event(Nic& nic, const verbs::AsyncEvent& event);
+  void resolve_then_send(RailUnit& via, const UdAddress& to, std::vector<std::byte> bytes);
+  void mend_control(RailUnit& via);
+
+  const Params params_;
+  const Upcalls upcalls_;
+  const std::uint32_t jobid_;
+  const std::string host_;
+  SelfName self_;
+  FsmConfig fsm_config_;
+  std::vector<RailUnit>& rails_;
+  ops::FragPool& frags_;
+  AckCells cells_;
+
+  mutable std::mutex mutex_;  // guards what follows, up to the threads
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::map<std::uint64_t, Peer*> by_boot_;
+  std::map<std::uint64_t, Peer*> by_name_;    // jobid << 32 | rank
+  std::map<std::uint32_t, Unknown> unknown_;  // by rank, the latest request of each
+  std::vector<std::uint32_t> unknown_new_;    // not yet reported upwards
+  std::vector<std::pair<Peer*, std::string>> gave_up_;
+  std::map<std::pair<std::uint8_t, std::uint32_t>, QpUser> qp_users_;  // by rail and QP number
+  std::mt19937_64 random_;
+
+  std::atomic<bool> attention_{false};
+  std::array<std::atomic<std::uint64_t>, kDropReasons>
+      drops_{};  // datagrams thrown away, by reason
+
+  // Service thread.
+  std::set<const UdChannel*> mending_;
+
+  std::unique_ptr<ServiceThread> service_;
+  Worker worker_;
+};
+
+}  // namespace mend::conn

@@ -1,0 +1,180 @@
+#include "plugin/conn/device_choice.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "plugin/verbs/device.h"
+#include "plugin/verbs/log.h"
+#include "topo/device_list.h"
+#include "topo/rank_nics.h"
+#include "topo/snapshot.h"
+
+namespace mend::conn {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The folder of the shared object this code is in: the component, or a test.
+fs::path own_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&choose_devices), &info) == 0 ||
+      info.dli_fname == nullptr)
+    return {};
+  return fs::path(info.dli_fname).parent_path();
+}
+
+std::vector<fs::path> softhca_places(const Params& params) {
+  const std::string name = "libsofthca.so";
+  std::vector<fs::path> places;
+  std::error_code ignored;
+  if (!params.softhca_path.empty()) {
+    const fs::path given = params.softhca_path;
+    places.push_back(fs::is_directory(given, ignored) ? given / name : given);
+    return places;
+  }
+  const fs::path own = own_folder();
+  places.push_back(own / name);
+  places.push_back(own.parent_path() / "lib" / name);
+  places.push_back(own.parent_path() / name);  // <prefix>/lib/openmpi/mca_btl_mend.so, <prefix>/lib
+  places.push_back(fs::path(MEND_INSTALL_LIBDIR) / name);
+  return places;
+}
+
+Result<const verbs::Api*> load_softhca(const Params& params, const Identity& self) {
+  // The fabric of the embedded device is this mpirun's alone, unless the user names one.
+  if (!self.fabric.empty()) setenv("SOFTHCA_FABRIC", self.fabric.c_str(), 0);
+  std::string tried;
+  for (const fs::path& place : softhca_places(params)) {
+    std::error_code ignored;
+    if (!fs::exists(place, ignored)) {
+      tried += (tried.empty() ? "" : ", ") + place.string();
+      continue;
+    }
+    return verbs::load(place.string());
+  }
+  return fail(ENOENT, "libsofthca.so",
+              fmt::format("the embedded device's library was not found (looked at {}); set "
+                          "btl_mend_softhca_path to the folder that holds libsofthca.so",
+                          tried));
+}
+
+struct Candidate {
+  Nic* nic;
+  topo::Port name;
+};
+
+// Opens every device that has a port the lists may allow; a device that cannot be opened is left
+// out (no permission is the ordinary case on a machine whose administrator keeps RDMA to others).
+void open_all(const verbs::DeviceList& list, Devices& devices, std::vector<Candidate>& found) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    auto nic = Nic::open(*devices.api, list[i]);
+    if (!nic) {
+      log(LogLevel::Info, nic.error().message);
+      continue;
+    }
+    for (std::uint32_t port = 1; port <= (*nic)->caps().ports; ++port)
+      found.push_back({nic->get(), {(*nic)->name(), static_cast<int>(port)}});
+    devices.nics.push_back(std::move(*nic));
+  }
+}
+
+bool active(const Candidate& candidate) {
+  const Nic& nic = *candidate.nic;
+  const auto port =
+      verbs::query_port(nic.api(), nic.context(), static_cast<std::uint8_t>(candidate.name.number));
+  if (port && !port->active)
+    log(LogLevel::Info, fmt::format("{}:{} is {}, not used", candidate.name.device,
+                                    candidate.name.number, verbs::port_state_name(port->state)));
+  return port && port->active;
+}
+
+// Nearest first. The embedded device has no place: its ports stay as they are.
+void order_by_place(const Params& params, const Identity& self, Devices& devices) {
+  if (devices.kind == DeviceKind::Softhca && std::getenv("HWLOC_XMLFILE") == nullptr) return;
+  const auto snapshot = topo::load();
+  if (!snapshot) {
+    log(LogLevel::Info, "the topology is unknown: " + snapshot.error().message);
+    return;
+  }
+  std::vector<std::string> names;
+  for (ChosenPort& port : devices.ports) {
+    names.push_back(port.nic->name());
+    port.numa_node = snapshot->numa_node_of(port.nic->name());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  const topo::Policy policy = topo::parse_policy(params.numa_policy).value_or(topo::Policy::Near);
+  const auto ranked = topo::rank_nics(*snapshot, names, policy, self.local_rank);
+  const auto wanted = policy == topo::Policy::Near ? topo::nearest(ranked) : std::span(ranked);
+  std::vector<ChosenPort> ordered;
+  for (const topo::RankedNic& nic : wanted)
+    for (const ChosenPort& port : devices.ports)
+      if (port.nic->name() == names[nic.index]) ordered.push_back(port);
+  devices.ports = std::move(ordered);
+}
+
+Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params& params,
+                            const Identity& self) {
+  Devices devices;
+  devices.api = &api;
+  devices.kind = kind;
+  auto list = verbs::DeviceList::query(api);
+  if (!list) return tl::unexpected(list.error());
+  std::vector<Candidate> found;
+  open_all(*list, devices, found);
+  std::vector<topo::Port> names;
+  for (const Candidate& candidate : found) names.push_back(candidate.name);
+  if (names.empty()) return fail(ENODEV, "device", "no RDMA device that can be opened");
+  const auto selected = topo::select_ports(names, params.if_include, params.if_exclude);
+  if (!selected) return tl::unexpected(selected.error());
+  for (const std::size_t index : *selected)
+    if (active(found[index]))
+      devices.ports.push_back(
+          {found[index].nic, static_cast<std::uint8_t>(found[index].name.number), -1});
+  if (devices.ports.empty())
+    return fail(
+        params.if_include.empty() ? ENODEV : ENETDOWN, "port",
+        params.if_include.empty()
+            ? std::string("no active RDMA port")
+            : fmt::format("no port of btl_mend_if_include = {} is active; bring the link up "
+                          "or name another port",
+                          params.if_include));
+  order_by_place(params, self, devices);
+  if (devices.ports.size() > kMaxRails) devices.ports.resize(kMaxRails);
+  return devices;
+}
+
+}  // namespace
+
+Result<Devices> choose_devices(const Params& params, const Identity& self) {
+  if (params.verbs_library != "auto" && params.verbs_library != "softhca") {
+    auto api = verbs::load(params.verbs_library);
+    if (!api) return tl::unexpected(api.error());
+    return use_library(**api, DeviceKind::Verbs, params, self);
+  }
+  if (params.verbs_library == "auto") {
+    const auto api = verbs::load("libibverbs.so.1");
+    Result<Devices> real = api ? use_library(**api, DeviceKind::Verbs, params, self)
+                               : Result<Devices>(tl::unexpected(api.error()));
+    const bool none = !real && (!api || real.error().code == ENODEV || real.error().code == ENOSYS);
+    if (!none || !params.embedded_allowed) {
+      if (!real && none) real.error().code = ENODEV;
+      return real;
+    }
+    log(LogLevel::Info, "no RDMA device (" + real.error().message + "): trying the embedded one");
+  }
+  const auto api = load_softhca(params, self);
+  if (!api) {
+    Error error = api.error();
+    if (params.verbs_library == "auto") error.code = ENODEV;
+    return tl::unexpected(error);
+  }
+  return use_library(**api, DeviceKind::Softhca, params, self);
+}
+
+}  // namespace mend::conn

@@ -1,0 +1,142 @@
+#include "plugin/conn/transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ops/frag_pool.h"
+#include "ops/poller.h"
+#include "plugin/conn/chunk_memory.h"
+#include "plugin/conn/control_plane.h"
+#include "plugin/conn/device_choice.h"
+#include "plugin/conn/memory_registry.h"
+#include "plugin/conn/rail_unit.h"
+#include "plugin/conn/stats.h"
+#include "plugin/conn/transport_impl.h"
+#include "plugin/verbs/log.h"
+
+namespace mend::conn {
+namespace {
+
+Result<std::vector<RailUnit>> make_rails(const Devices& devices, const Params& params,
+                                         std::uint32_t peers) {
+  std::vector<RailUnit> units;
+  for (const ChosenPort& chosen : devices.ports) {
+    const RailId id{static_cast<std::uint8_t>(units.size())};
+    RailUnit unit;
+    unit.kind = devices.kind;
+    auto rail = Rail::create(*chosen.nic, chosen.port, id, params, peers);
+    if (!rail) return tl::unexpected(rail.error());
+    unit.rail = std::move(*rail);
+    unit.rail->info().numa_node = chosen.numa_node;
+    unit.pool = std::make_unique<QpPool>(*unit.rail, params);
+    auto control = UdChannel::create(*unit.rail);
+    if (!control) return tl::unexpected(control.error());
+    unit.control = std::move(*control);
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+Result<std::unique_ptr<ops::FragPool>> make_pool(const char* name, std::uint32_t payload,
+                                                 std::uint32_t per_chunk, ChunkMemory& memory) {
+  ops::FragPoolConfig config;
+  config.name = name;
+  config.payload_bytes = payload;
+  config.frags_per_chunk = per_chunk;
+  return ops::FragPool::create(config, memory.hooks());
+}
+
+}  // namespace
+
+Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const Identity& self,
+                                                     const Upcalls& upcalls) {
+  auto impl = std::make_unique<Impl>();
+  impl->params = params;
+  impl->self = self;
+  auto devices = choose_devices(params, self);
+  if (!devices) return tl::unexpected(devices.error());
+  impl->devices = std::move(*devices);
+  if (auto safe = verbs::make_fork_safe(*impl->devices.api); !safe)
+    log(LogLevel::Info, "fork safety: " + safe.error().message);
+  auto rails = make_rails(impl->devices, params, self.expected_peers);
+  if (!rails) return tl::unexpected(rails.error());
+  impl->rails = std::move(*rails);
+
+  std::vector<ibv_pd*> pds;
+  for (const RailUnit& unit : impl->rails) {
+    pds.push_back(unit.rail->nic().pd());
+    impl->rail_infos.push_back(unit.rail->info());
+  }
+  impl->registry = std::make_unique<MemoryRegistry>(*impl->devices.api, pds);
+  impl->chunks = std::make_unique<ChunkMemory>(*impl->registry);
+  auto small = make_pool("mend_small", params.small_frag_size, 64, *impl->chunks);
+  if (!small) return tl::unexpected(small.error());
+  impl->small = std::move(*small);
+  auto large = make_pool("mend_large", params.max_send_size, 16, *impl->chunks);
+  if (!large) return tl::unexpected(large.error());
+  impl->large = std::move(*large);
+
+  impl->plane = std::make_unique<ControlPlane>(params, self, upcalls, impl->rails, *impl->registry,
+                                               *impl->small);
+  if (auto started = impl->plane->start(); !started) return tl::unexpected(started.error());
+  for (RailUnit& unit : impl->rails)
+    impl->plane->worker().submit([plane = impl->plane.get(), &unit] { plane->tend_pool(unit); });
+  return std::unique_ptr<Transport>(new Transport(std::move(impl)));
+}
+
+Transport::~Transport() {
+  if (impl_->plane) impl_->plane->stop();
+}
+
+Transport::Impl::~Impl() {
+  plane.reset();  // fences what is left
+  for (RailUnit& unit : rails) unit.pool->clear();
+}
+
+std::span<const RailInfo> Transport::rails() const { return impl_->rail_infos; }
+std::vector<std::byte> Transport::modex() const { return impl_->plane->modex(); }
+
+Result<Peer*> Transport::add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host,
+                                  std::span<const std::byte> modex) {
+  return impl_->plane->add_peer(jobid, rank, host, modex);
+}
+
+void Transport::remove_peer(Peer* peer) {
+  for (Connection* connection : peer->connections) connection->close();
+}
+
+ops::Channel& Transport::channel(Peer* peer, RailId home_rail) {
+  return peer->by_home[home_rail.value]->channel();
+}
+
+ops::Frag* Transport::alloc_frag(std::uint32_t payload_bytes) {
+  return payload_bytes <= impl_->params.small_frag_size ? impl_->small->get() : impl_->large->get();
+}
+
+void Transport::release_user(ops::Frag& frag) { ops::release_hold(frag, ops::kHoldUser); }
+
+Result<void> Transport::register_region(void* base, std::size_t bytes, unsigned access,
+                                        Region& out) {
+  return impl_->registry->add(base, bytes, access, out);
+}
+void Transport::deregister_region(Region& region) { impl_->registry->remove(region); }
+
+int Transport::progress(RailId rail) {
+  int events = impl_->rails[rail.value].rail->poller().progress();
+  if (impl_->plane->attention_wanted()) events += impl_->plane->attention();
+  return events;
+}
+
+bool Transport::flushed() const {
+  bool quiet = true;
+  for (const RailUnit& unit : impl_->rails) quiet = quiet && !unit.rail->poller().callbacks_due();
+  impl_->plane->each_connection(
+      [&](const Connection& connection) { quiet = quiet && connection.channel().quiet(); });
+  return quiet;
+}
+
+}  // namespace mend::conn
