@@ -145,6 +145,11 @@ class Statistics(unittest.TestCase):
     def test_a_lost_receive_buffer(self) -> None:
         self.expect("srq_lost", mend_run(stats_of(0), stats_of(1, srq_lost=2)))
 
+    def test_a_recovery_without_a_fault(self) -> None:
+        self.expect("nothing broke", mend_run(stats_of(0, recoveries=1), stats_of(1)))
+        result = mend_run(stats_of(0, recoveries=1), stats_of(1))
+        self.assertEqual(verdict.faults(result, verdict.Demands(np=2, healthy=False)), [])
+
     def test_a_leaked_queue_pair(self) -> None:
         self.expect("queue pairs", mend_run(stats_of(0, qps_destroyed=2), stats_of(1)))
 

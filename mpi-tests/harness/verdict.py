@@ -26,6 +26,7 @@ class Demands:
     idle: bool = False  # the program sends nothing between ranks of its own
     more_ranks: bool = False  # spawned jobs write statistics under the same ranks
     rails: int = 1
+    healthy: bool = True  # nothing broke on purpose, so nothing may have been healed
     quiet: bool = True  # mend says nothing at verbosity 0
     bounds: dict[str, int] = field(default_factory=dict)  # counter -> highest legal sum
 
@@ -83,6 +84,10 @@ def mend_faults(result: Result, demands: Demands, payload: int) -> list[str]:
     for name in ("dup_rx", "srq_lost"):
         wrong += [f"rank {rank}: {name} is {one.get(name)}"
                   for rank, one in stats.items() if one.get(name) != 0]
+    if demands.healthy:
+        wrong += [f"{name} is {total(stats, name)} although nothing broke"
+                  for name in ("recoveries", "replayed", "in_doubt", "failovers")
+                  if total(stats, name)]
     for rank, one in stats.items():
         used = [rail for rail in one.get("rails", []) if rail["bytes_sent"] or
                 rail["bytes_received"]]
