@@ -1,0 +1,76 @@
+// Exported calls on address handles.
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "softhca/engine/context.h"
+#include "softhca/fault/fault_list.h"
+
+using softhca::context_of;
+
+namespace {
+
+// Index of `gid` in the port's table, -1 if it is not there.
+int gid_index_of(ibv_context* context, uint8_t port, const ibv_gid& gid) {
+  const auto& ports = context_of(context)->conf->ports;
+  if (port < 1 || port > ports.size()) return -1;
+  const auto& gids = ports[port - 1].gids;
+  for (std::size_t i = 0; i < gids.size(); ++i) {
+    if (std::memcmp(gids[i].raw.data(), gid.raw, sizeof(gid.raw)) == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
+ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  const int rc = softhca::fault_on_call(context_of(pd->context)->proc->fabric().faults,
+                                        softhca::FaultCall::CreateAh);
+  if (rc != 0) {
+    errno = rc;
+    return nullptr;
+  }
+  softhca::Ah* ah = softhca::create_ah(*softhca::pd_of(pd), *attr);
+  return ah == nullptr ? nullptr : &ah->ah;
+}
+
+int ibv_destroy_ah(ibv_ah* ah) { return softhca::destroy_ah(softhca::ah_of(ah)); }
+
+int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
+                        ibv_ah_attr* attr) {
+  std::memset(attr, 0, sizeof(*attr));
+  attr->dlid = wc->slid;
+  attr->sl = wc->sl;
+  attr->src_path_bits = wc->dlid_path_bits;
+  attr->port_num = port;
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+  const int index = gid_index_of(context, port, grh->dgid);
+  if (index < 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  const uint32_t flow = ntohl(grh->version_tclass_flow);
+  attr->is_global = 1;
+  attr->grh.dgid = grh->sgid;
+  attr->grh.sgid_index = static_cast<uint8_t>(index);
+  attr->grh.flow_label = flow & 0xfffff;
+  attr->grh.traffic_class = static_cast<uint8_t>((flow >> 20) & 0xff);
+  attr->grh.hop_limit = grh->hop_limit;
+  return 0;
+}
+
+ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
+  ibv_ah_attr attr{};
+  if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0) return nullptr;
+  return ibv_create_ah(pd, &attr);
+}
+
+int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t eth_mac[6], uint16_t* vid) {
+  // Every port of the fabric is on this host.
+  constexpr uint8_t kLocal[6] = {0x02, 0, 0, 0, 0, 0x01};
+  std::memcpy(eth_mac, kLocal, sizeof(kLocal));
+  *vid = 0xffff;
+  return 0;
+}

@@ -1,0 +1,140 @@
+#include "softhca/api/library.h"
+
+#include "softhca/engine/shared_conf.h"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace softhca {
+
+namespace {
+
+void complain(const std::string& what, int error) {
+  std::fprintf(stderr, "softhca: %s%s%s\n", what.c_str(), error != 0 ? ": " : "",
+               error != 0 ? std::strerror(error) : "");
+}
+
+}  // namespace
+
+Library& Library::get() {
+  static Library library;
+  return library;
+}
+
+Library::Library() { ::pthread_atfork(nullptr, nullptr, &Library::in_forked_child); }
+
+Library::~Library() = default;
+
+void Library::in_forked_child() {
+  Library& self = get();
+  new (&self.mutex_) std::mutex;  // another thread of the parent may have held it
+  if (!self.fleet_ || !self.fleet_->process) return;
+  self.fleet_->process->make_inert();
+  self.inherited_.push_back(std::move(self.fleet_));
+}
+
+std::unique_ptr<Device> make_device(const DeviceConf& conf, unsigned index) {
+  auto device = std::make_unique<Device>();
+  device->index = index;
+  device->conf = &conf;
+  ibv_device& dev = device->dev;
+  dev.node_type = IBV_NODE_CA;
+  dev.transport_type = IBV_TRANSPORT_IB;
+  std::snprintf(dev.name, sizeof(dev.name), "%s", conf.name.c_str());
+  std::snprintf(dev.dev_name, sizeof(dev.dev_name), "uverbs%u", index);
+  std::snprintf(dev.dev_path, sizeof(dev.dev_path), "/sys/class/infiniband_verbs/uverbs%u", index);
+  std::snprintf(dev.ibdev_path, sizeof(dev.ibdev_path), "/sys/class/infiniband/%s", dev.name);
+  return device;
+}
+
+int Library::load() {
+  if (fleet_) return 0;
+  auto fleet = std::make_unique<Fleet>();
+  std::string text = GlobalSegment::peek_conf(fabric_name_from_env());
+  auto conf = text.empty() ? load_conf_from_env() : parse_conf(text, "fabric");
+  if (!conf) {
+    complain(conf.error().str(), 0);
+    return EINVAL;
+  }
+  auto faults = load_faults_from_env();
+  if (!faults) {
+    complain(faults.error().str(), 0);
+    return EINVAL;
+  }
+  if (!arm_kill_points_from_env()) return EINVAL;
+  fleet->fabric.conf = std::move(*conf);
+  fleet->faults = *faults;
+  fleet->fabric.faults = fleet->faults.rule_count == 0 ? nullptr : &fleet->faults;
+  fleet->fabric.clock = &fleet->clock;
+  unsigned index = 0;
+  for (const DeviceConf& device : fleet->fabric.conf.devices) {
+    fleet->devices.push_back(make_device(device, index++));
+  }
+  fleet_ = std::move(fleet);
+  return 0;
+}
+
+// The fabric's configuration took the place of the one that the device list was made from.
+void Library::rebind_devices() {
+  const auto& confs = fleet_->fabric.conf.devices;
+  for (auto& device : fleet_->devices) {
+    device->conf = device->index < confs.size() ? &confs[device->index] : nullptr;
+  }
+}
+
+int Library::attach() {
+  if (fleet_->process) return 0;
+  std::string why;
+  GlobalSegment& global = fleet_->fabric.global;
+  int rc = global.open_locked(fabric_name_from_env(), &why);
+  if (rc == 0) {
+    rc = agree_on_conf(*global.shared(), &fleet_->fabric.conf, &why);
+    if (rc == 0) rebind_devices();
+    auto process = std::make_unique<Process>(fleet_->fabric);
+    if (rc == 0) rc = process->attach(&why);
+    global.unlock_attach();
+    if (rc == 0) fleet_->process = std::move(process);
+  }
+  if (rc != 0) {
+    complain("cannot attach to the fabric: " + why, rc);
+    fleet_.reset();
+    return rc;
+  }
+  // Peers move data in and out of this process' memory.
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  return 0;
+}
+
+const std::vector<std::unique_ptr<Device>>* Library::devices() {
+  std::lock_guard guard(mutex_);
+  if (const int rc = load(); rc != 0) {
+    errno = rc;
+    return nullptr;
+  }
+  return &fleet_->devices;
+}
+
+Context* Library::open(Device& device) {
+  std::lock_guard guard(mutex_);
+  int rc = load();
+  if (rc == 0) rc = attach();
+  if (rc != 0) {
+    errno = rc;
+    return nullptr;
+  }
+  // A forked child may hold a device of its parent's list: same index, own list.
+  if (device.index >= fleet_->devices.size() || fleet_->devices[device.index]->conf == nullptr) {
+    errno = ENODEV;
+    return nullptr;
+  }
+  Context* ctx = open_context(*fleet_->process, *fleet_->devices[device.index]);
+  if (ctx != nullptr) fill_operations(*ctx);
+  return ctx;
+}
+
+}  // namespace softhca

@@ -1,0 +1,50 @@
+// The process-wide face of the engine for programs that use the libibverbs ABI: reads the
+// configuration, attaches to the fabric when the first device is opened and stays attached until
+// the library is unloaded. After a fork the child starts over; what it inherited is inert.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "softhca/engine/context.h"
+#include "softhca/engine/process.h"
+
+namespace softhca {
+
+class Library {
+ public:
+  static Library& get();
+
+  // nullptr with errno set: the configuration is wrong (said once on stderr).
+  const std::vector<std::unique_ptr<Device>>* devices();
+  Context* open(Device& device);
+
+ private:
+  Library();
+  ~Library();
+
+  int load();
+  int attach();
+  void rebind_devices();
+  static void in_forked_child();
+
+  struct Fleet {  // one attachment; outlives it because contexts point into it
+    RealClock clock;
+    Fabric fabric;
+    FaultTable faults;
+    std::vector<std::unique_ptr<Device>> devices;
+    std::unique_ptr<Process> process;
+  };
+
+  std::mutex mutex_;
+  std::unique_ptr<Fleet> fleet_;
+  std::vector<std::unique_ptr<Fleet>> inherited_;  // of our parent: inert
+};
+
+// Fills the operation tables of an opened context (also used for in-process contexts).
+void fill_operations(Context& ctx);
+// The public face of a configured device.
+std::unique_ptr<Device> make_device(const DeviceConf& conf, unsigned index);
+
+}  // namespace softhca

@@ -1,0 +1,67 @@
+// The receiving end of a message, executed by its initiator under the target's process lock: take a
+// receive work request, put the payload into the completion ring (or directly into the buffer),
+// publish the completion. Every step that changes more than one word is journalled, so a killed
+// initiator leaves either everything or nothing.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sys/uio.h>
+
+#include "softhca/engine/process.h"
+
+namespace softhca {
+
+inline constexpr uint32_t kGrhBytes = 40;
+inline constexpr uint32_t kMaxRingPayload = 4096 + kGrhBytes;
+inline constexpr unsigned kMaxSegments = 16;
+
+struct Message {
+  const iovec* pieces = nullptr;  // in the initiator's address space
+  unsigned count = 0;
+  uint32_t length = 0;    // of the pieces together
+  uint32_t byte_len = 0;  // as the completion reports it
+  uint8_t opcode = 0;     // 0: IBV_WC_RECV, 1: IBV_WC_RECV_RDMA_WITH_IMM
+  uint8_t flags = 0;      // RecordFlags
+  uint32_t imm = 0;
+  uint32_t src_qp = 0;
+  uint32_t lids = 0;
+  uint32_t next_psn = 0;         // rx_psn of the target afterwards
+  const ibv_grh* grh = nullptr;  // UD: goes in front of the payload
+};
+
+enum class Verdict : uint8_t {
+  Delivered,
+  NotReady,         // no receive work request
+  BufferTooSmall,   // consumed with LOC_LEN_ERR, target in ERR (UD: nothing happened)
+  BufferForbidden,  // consumed with LOC_PROT_ERR, target in ERR
+  QueueDead,        // the completion queue overran
+  Gone,             // the target process or its memory vanished, or it left RTR meanwhile
+};
+
+// What the caller sends after it has released the lock.
+struct WakeUps {
+  const WakeAddr* channel = nullptr;
+  const WakeAddr* events = nullptr;
+  bool poke = false;
+};
+
+// The caller holds the target's lock; it is held again on return (large messages are copied without
+// it, while the busy word of the QP is set). Check the QP again after a Delivered? No need.
+Verdict deliver(Process& self, Peer& peer, QpShared& qp, const Message& message, WakeUps* wakes);
+void send_wakes(const Process& self, Peer& peer, const WakeUps& wakes) noexcept;
+
+// Adds a completion without payload for the owner or on behalf of an error; lock held.
+// False: the queue overran.
+bool publish_bare(Process& self, Peer& peer, QpShared& qp, uint64_t wr_id, uint8_t status,
+                  uint32_t vendor_err, WakeUps* wakes);
+
+// Moves a target QP to ERR after a negative acknowledgement; takes the lock.
+void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits);
+
+// The busy word: who moves data for a QP outside the lock.
+bool set_busy(Process& self, QpShared& qp) noexcept;
+inline void clear_busy(QpShared& qp) noexcept {
+  qp.busy.store(kFreeWord, std::memory_order_release);
+}
+
+}  // namespace softhca

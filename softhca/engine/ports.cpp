@@ -1,0 +1,28 @@
+#include "softhca/engine/ports.h"
+
+namespace softhca {
+
+bool set_port_down(Process& proc, unsigned device, unsigned port, bool down) {
+  GlobalShared& global = *proc.global();
+  PortShared& shared = global.ports[device][port - 1];
+  const uint32_t wanted = down ? 1 : 0;
+  if (shared.down.exchange(wanted) == wanted) return false;
+  shared.changes.fetch_add(1);
+  if (down) {
+    global.ports_down.fetch_add(1);
+  } else {
+    global.ports_down.fetch_sub(1);
+  }
+  global.port_epoch.fetch_add(1);
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    const SlotShared& entry = global.slots[slot];
+    if (entry.state.load() != SlotState::Live) continue;
+    Peer* peer = proc.peer(slot, entry.gen);
+    if (peer == nullptr) continue;
+    peer->hdr->attention.fetch_add(1);
+    proc.wake_all(*peer);
+  }
+  return true;
+}
+
+}  // namespace softhca

@@ -1,0 +1,454 @@
+#include "softhca/engine/process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "softhca/engine/device_thread.h"
+#include "softhca/engine/spin_lock.h"
+
+namespace softhca {
+
+namespace {
+
+std::size_t pool_bytes(Process::Pool pool) noexcept {
+  switch (pool) {
+    case Process::Pool::Qp:
+      return sizeof(QpShared);
+    case Process::Pool::Cq:
+      return sizeof(CqShared);
+    case Process::Pool::Rq:
+      return sizeof(RqShared);
+    case Process::Pool::Wake:
+      return sizeof(WakeAddr);
+    case Process::Pool::MrChunk:
+      return sizeof(MrShared) * kMrChunk;
+    case Process::Pool::Count:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Process::Process(Fabric& fabric) : fabric_(fabric) {}
+
+Process::~Process() { detach(); }
+
+int Process::attach(std::string* why) {
+  GlobalSegment& global_segment = fabric_.global;
+  int slot = global_segment.claim_slot();
+  if (slot < 0) {
+    // A holder word that names no slot; nobody else attaches meanwhile.
+    word_ = holder_word(kMaxSlots, 0);
+    self_ = std::make_unique<Peer>();
+    sweep_all_dead();
+    slot = global_segment.claim_slot();
+  }
+  if (slot < 0) {
+    *why = "all " + std::to_string(kMaxSlots) + " process slots of the fabric are in use";
+    return EMFILE;
+  }
+  kill_point(KillPoint::attach_slot_claimed);
+  SlotShared& shared = global()->slots[slot];
+  self_ = std::make_unique<Peer>();
+  self_->slot = static_cast<uint32_t>(slot);
+  self_->gen = shared.gen;
+  self_->pid = ::getpid();
+  self_->same_address_space = true;
+  word_ = holder_word(self_->slot, self_->gen);
+  int rc = waker_.open();
+  if (rc == 0) rc = create_segment(why);
+  if (rc != 0) {
+    if (why->empty()) *why = "cannot create a wake-up socket";
+    global_segment.release_slot(self_->slot);
+    return rc;
+  }
+  kill_point(KillPoint::attach_segment_created);
+  shared.pid = self_->pid;
+  shared.cookie = random_u64();
+  shared.state.store(SlotState::Live, std::memory_order_release);
+  peer_of_slot_[slot] = self_.get();
+  if (fabric_.in_process) {
+    if (fabric_.local.size() <= self_->slot) fabric_.local.resize(self_->slot + 1);
+    fabric_.local[self_->slot] = this;
+  }
+  attached_ = true;
+  sweep_all_dead();
+  kill_point(KillPoint::attach_done);
+  return 0;
+}
+
+int Process::create_segment(std::string* why) {
+  int rc = 0;
+  if (fabric_.in_process) {
+    rc = segment_.create_anonymous(kProcessSegmentBytes);
+  } else {
+    ::unlink(fabric_.global.process_path(self_->slot, self_->gen - 1).c_str());
+    const std::string path = fabric_.global.process_path(self_->slot, self_->gen);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+      *why = "cannot create " + path;
+      return errno;
+    }
+    rc = ::ftruncate(fd, static_cast<off_t>(kProcessSegmentBytes)) == 0 ? 0 : errno;
+    if (rc == 0) {
+      rc = segment_.map_file(fd, kProcessSegmentBytes);
+    } else {
+      ::close(fd);
+    }
+    if (rc == 0) rc = segment_.commit(sizeof(ProcessShared) + 4096);
+    if (rc != 0) {
+      *why = rc == ENOMEM ? "no room in /dev/shm for " + path : "cannot map " + path;
+      ::unlink(path.c_str());
+    }
+  }
+  if (rc != 0) return rc;
+  segment_.start_allocator(sizeof(ProcessShared));
+  hdr_ = segment_.at<ProcessShared>(0);
+  hdr_->slot = self_->slot;
+  hdr_->gen = self_->gen;
+  hdr_->pid = self_->pid;
+  hdr_->magic = kProcessMagic;
+  self_->base = segment_.base();
+  self_->hdr = hdr_;
+  return 0;
+}
+
+void Process::detach() {
+  if (!attached_ || inert_) return;
+  attached_ = false;
+  {
+    std::lock_guard guard(thread_mutex_);
+    thread_.reset();
+  }
+  // Peers that still hold our QP numbers must see us dead before the memory goes.
+  for (DirEntry& entry : global()->dir) {
+    if (entry.slot == self_->slot && entry.gen == self_->gen) entry.qpn = 0;
+  }
+  kill_point(KillPoint::detach_directory_cleared);
+  if (lock(*self_)) hdr_->lock.word.store(kDeadWord, std::memory_order_release);
+  if (fabric_.in_process) {
+    fabric_.global.release_slot(self_->slot);
+    return;
+  }
+  fabric_.global.lock_attach();
+  ::unlink(fabric_.global.process_path(self_->slot, self_->gen).c_str());
+  kill_point(KillPoint::detach_segment_unlinked);
+  if (!fabric_.global.anyone_else_attached(self_->slot)) fabric_.global.unlink_file();
+  fabric_.global.release_slot(self_->slot);
+  fabric_.global.unlock_attach();
+}
+
+void Process::make_inert() noexcept {
+  if (!attached_) return;
+  inert_ = true;
+  // The mappings are MADV_DONTFORK: put zero pages there, in which every QP is RESET and every
+  // queue is empty, so that verbs calls fail or find nothing and nothing of the parent is touched.
+  const auto blank = [](char* base, std::size_t bytes) {
+    ::mmap(base, bytes, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  };
+  blank(segment_.base(), kProcessSegmentBytes);
+  blank(reinterpret_cast<char*>(global()), sizeof(GlobalShared));
+  for (const auto& peer : peers_) {
+    if (peer->mapping) blank(peer->base, kProcessSegmentBytes);
+  }
+  if (thread_) (void)thread_.release();  // the thread exists only in the parent
+}
+
+std::unique_ptr<Peer> Process::map_peer(uint32_t slot, uint32_t gen) {
+  auto peer = std::make_unique<Peer>();
+  peer->slot = slot;
+  peer->gen = gen;
+  peer->pid = global()->slots[slot].pid;
+  if (fabric_.in_process) {
+    Process* other = slot < fabric_.local.size() ? fabric_.local[slot] : nullptr;
+    if (other == nullptr || other->self_->gen != gen) return nullptr;
+    peer->base = other->segment_.base();
+    peer->same_address_space = true;
+  } else {
+    const int fd =
+        ::open(fabric_.global.process_path(slot, gen).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return nullptr;
+    peer->mapping = std::make_unique<Segment>();
+    if (peer->mapping->map_file(fd, kProcessSegmentBytes) != 0) return nullptr;
+    peer->base = peer->mapping->base();
+    peer->same_address_space = peer->pid == self_->pid;
+  }
+  peer->hdr = peer->at<ProcessShared>(0);
+  if (peer->hdr->magic != kProcessMagic || peer->hdr->gen != gen) return nullptr;
+  return peer;
+}
+
+Peer* Process::peer(uint32_t slot, uint32_t gen) {
+  if (slot >= kMaxSlots) return nullptr;
+  Peer* known = peer_of_slot_[slot].load(std::memory_order_acquire);
+  if (known != nullptr && known->gen == gen) [[likely]]
+    return known;
+  std::lock_guard guard(peers_mutex_);
+  known = peer_of_slot_[slot].load(std::memory_order_acquire);
+  if (known != nullptr && known->gen == gen) return known;
+  auto fresh = map_peer(slot, gen);
+  if (!fresh) return nullptr;
+  known = fresh.get();
+  peers_.push_back(std::move(fresh));
+  peer_of_slot_[slot].store(known, std::memory_order_release);
+  return known;
+}
+
+QpShared* Process::find_qp(uint32_t qpn, Peer** peer_out) {
+  const DirEntry& entry = global()->dir[qpn & (kDirSize - 1)];
+  if (qpn == 0 || entry.qpn.load(std::memory_order_acquire) != qpn) return nullptr;
+  const uint32_t slot = entry.slot.load(std::memory_order_relaxed);
+  const uint32_t gen = entry.gen.load(std::memory_order_relaxed);
+  const Off off = entry.qp.load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (entry.qpn.load(std::memory_order_relaxed) != qpn) return nullptr;
+  Peer* owner = peer(slot, gen);
+  if (owner == nullptr) return nullptr;
+  *peer_out = owner;
+  return owner->at<QpShared>(off);
+}
+
+// ---- locks --------------------------------------------------------------------------------------
+
+bool Process::lock_slow(Peer& peer) noexcept {
+  std::atomic<HolderWord>& word = peer.hdr->lock.word;
+  for (unsigned spins = 1;; ++spins) {
+    HolderWord seen = word.load(std::memory_order_relaxed);
+    if (seen == kDeadWord || inert_) return false;
+    if (seen == kFreeWord) {
+      if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) return true;
+      continue;
+    }
+    if (spins < 128) {
+      cpu_relax();
+      continue;
+    }
+    ::sched_yield();
+    if (spins % 64 != 0 || seen == word_) continue;
+    if (fabric_.global.alive(holder_slot(seen), holder_gen(seen))) continue;
+    // The holder died inside the critical section. One contender wins the word and finishes what
+    // the journal says.
+    if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) {
+      kill_point(KillPoint::lock_broken);
+      repair(peer);
+      return true;
+    }
+  }
+}
+
+void apply_journal(char* base, const Journal& journal) noexcept {
+  const auto at = [base](Off off) { return base + off; };
+  auto* qp = reinterpret_cast<QpShared*>(at(journal.qp));
+  if (journal.rq != 0) {
+    reinterpret_cast<RqShared*>(at(journal.rq))->head.store(journal.rq_head);
+  }
+  qp->rx_psn.store(journal.rx_psn);
+  qp->reserved.store(journal.reserved);
+  if (journal.cq != 0) {
+    auto* cq = reinterpret_cast<CqShared*>(at(journal.cq));
+    // `pushed` counts records; it moves exactly when `tail` does.
+    if (cq->tail.load() != journal.cq_tail) {
+      cq->pushed.store(cq->pushed.load() + 1);
+      cq->tail.store(journal.cq_tail);
+    }
+    auto* record = reinterpret_cast<RecordHeader*>(
+        at(cq->ring) + (journal.record & (cq->blocks - 1)) * kBlockBytes);
+    record->seq.store(block_seq(journal.record), std::memory_order_release);
+  }
+}
+
+void Process::repair(Peer& peer) noexcept {
+  Journal& journal = peer.hdr->lock.journal;
+  if (journal.valid.load(std::memory_order_acquire) != 0) {
+    apply_journal(peer.base, journal);
+    journal.valid.store(0, std::memory_order_release);
+  }
+  // The dead holder may have owed anybody in that process a wake-up.
+  peer.hdr->attention.fetch_add(1);
+  wake_all(peer);
+}
+
+bool Process::lock_global() noexcept {
+  std::atomic<HolderWord>& word = global()->lock;
+  for (unsigned spins = 1;; ++spins) {
+    HolderWord seen = kFreeWord;
+    if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) return true;
+    if (inert_) return false;
+    if (spins < 128) {
+      cpu_relax();
+      continue;
+    }
+    ::sched_yield();
+    // Everything under this lock is published by one last store: nothing to repair.
+    if (spins % 64 == 0 && seen != word_ &&
+        !fabric_.global.alive(holder_slot(seen), holder_gen(seen)) &&
+        word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) {
+      return true;
+    }
+  }
+}
+
+void Process::unlock_global() noexcept {
+  global()->lock.store(kFreeWord, std::memory_order_release);
+}
+
+// ---- directory ----------------------------------------------------------------------------------
+
+uint32_t Process::claim_qpn(Off qp) {
+  if (!lock_global()) return 0;
+  GlobalShared* g = global();
+  uint32_t qpn = 0;
+  for (unsigned i = 0; i < kDirSize && qpn == 0; ++i) {
+    const uint32_t index = (g->dir_next + i) & (kDirSize - 1);
+    DirEntry& entry = g->dir[index];
+    if (entry.qpn.load() != 0) continue;
+    entry.slot = self_->slot;
+    entry.gen = self_->gen;
+    entry.qp = qp;
+    kill_point(KillPoint::qp_directory_claimed);
+    // The search starts behind the last entry given out, so a number rests as long as possible
+    // before its index is used again, and then with another generation.
+    if (index + 1 == kDirSize) g->qpn_gen = g->qpn_gen % 511 + 1;
+    g->dir_next = (index + 1) & (kDirSize - 1);
+    if (g->qpn_gen == 0) g->qpn_gen = 1;
+    qpn = (g->qpn_gen << kDirBits) | index;
+    entry.qpn.store(qpn, std::memory_order_release);
+    kill_point(KillPoint::qp_directory_public);
+  }
+  unlock_global();
+  return qpn;
+}
+
+void Process::release_qpn(uint32_t qpn) {
+  DirEntry& entry = global()->dir[qpn & (kDirSize - 1)];
+  entry.qpn.compare_exchange_strong(qpn, 0);
+}
+
+// ---- pools --------------------------------------------------------------------------------------
+
+Off Process::take(Pool pool) {
+  {
+    std::lock_guard guard(pools_mutex_);
+    auto& list = pools_[static_cast<unsigned>(pool)];
+    if (!list.empty()) {
+      const Off off = list.back();
+      list.pop_back();
+      return off;
+    }
+  }
+  return segment_.alloc(pool_bytes(pool));
+}
+
+void Process::give_back(Pool pool, Off off) {
+  if (off == 0) return;
+  std::lock_guard guard(pools_mutex_);
+  pools_[static_cast<unsigned>(pool)].push_back(off);
+}
+
+Off Process::take_wake() {
+  const Off off = take(Pool::Wake);
+  if (off == 0) return 0;
+  std::lock_guard guard(pools_mutex_);
+  for (std::atomic<Off>& entry : hdr_->wakes) {
+    if (entry == off) return off;
+    if (entry == 0) {
+      entry = off;
+      return off;
+    }
+  }
+  pools_[static_cast<unsigned>(Pool::Wake)].push_back(off);
+  return 0;
+}
+
+// ---- attention ----------------------------------------------------------------------------------
+
+void Process::poke(Peer& peer) noexcept {
+  peer.hdr->attention.fetch_add(1);
+  waker_.wake(peer.hdr->device_thread);
+}
+
+void Process::wake_all(Peer& peer) noexcept {
+  waker_.wake(peer.hdr->device_thread);
+  for (const std::atomic<Off>& entry : peer.hdr->wakes) {
+    const Off off = entry.load();
+    if (off == 0) break;
+    waker_.wake(*peer.at<WakeAddr>(off));
+  }
+}
+
+void Process::schedule(uint64_t deadline) noexcept {
+  uint64_t seen = next_deadline_.load();
+  while (deadline < seen && !next_deadline_.compare_exchange_weak(seen, deadline)) {
+  }
+  if (deadline < seen) wake_device_thread();
+}
+
+void Process::wake_device_thread() noexcept {
+  if (!fabric_.in_process) waker_.wake(hdr_->device_thread);
+}
+
+void Process::start_device_thread() {
+  if (fabric_.in_process || inert_) return;
+  std::lock_guard guard(thread_mutex_);
+  if (!thread_) thread_ = DeviceThread::start(*this);
+}
+
+void Process::watch(Peer& peer) {
+  start_device_thread();
+  if (&peer == self_.get() || fabric_.in_process) return;
+  std::lock_guard guard(thread_mutex_);
+  if (thread_) thread_->watch(peer.slot, peer.gen, peer.pid);
+}
+
+// ---- death of others ----------------------------------------------------------------------------
+
+void Process::sweep_locked(uint32_t slot, uint32_t gen) {
+  SlotShared& shared = global()->slots[slot];
+  if (shared.gen != gen || shared.state != SlotState::Live || fabric_.global.alive(slot, gen)) {
+    return;
+  }
+  kill_point(KillPoint::sweep_started);
+  Peer* dead = peer(slot, gen);
+  const bool locked = dead != nullptr && lock(*dead);
+  for (DirEntry& entry : global()->dir) {
+    if (entry.slot != slot || entry.gen != gen || entry.qpn == 0) continue;
+    // Initiators that are connected look at the QP itself, not at the directory.
+    if (dead != nullptr) dead->at<QpShared>(entry.qp)->state.store(IBV_QPS_RESET);
+    entry.qpn = 0;
+  }
+  kill_point(KillPoint::sweep_directory_done);
+  if (locked) dead->hdr->lock.word.store(kDeadWord, std::memory_order_release);
+  ::unlink(fabric_.global.process_path(slot, gen).c_str());
+  shared.state.store(SlotState::Free, std::memory_order_release);
+}
+
+void Process::sweep_dead(uint32_t slot, uint32_t gen) {
+  // The attach lock belongs to the process; the mutex keeps our own threads apart.
+  std::lock_guard guard(sweep_mutex_);
+  if (inert_ || fabric_.in_process) return;
+  fabric_.global.lock_attach();
+  sweep_locked(slot, gen);
+  fabric_.global.unlock_attach();
+}
+
+void Process::sweep_all_dead() {
+  if (fabric_.in_process) return;
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    const SlotShared& shared = global()->slots[slot];
+    // The kernel never reports a record lock to its own holder.
+    if (slot == self_->slot && attached_) continue;
+    if (shared.state != SlotState::Live || fabric_.global.alive(slot, shared.gen)) continue;
+    sweep_locked(slot, shared.gen);
+  }
+}
+
+}  // namespace softhca

@@ -1,0 +1,143 @@
+// Queue pairs. The send side is private to the owner: work requests execute when they are posted
+// and only those that cannot (receiver not ready, no acknowledgement) wait in the pending ring, in
+// order. The receive side is in shared memory (QpShared). sq_lock serialises everything on the send
+// side and every state change by the owner. Invariant: a send queue slot is taken from post until a
+// completion of this or a later work request of the same QP has been polled: posted - freed <=
+// max_send_wr.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "softhca/engine/context.h"
+#include "softhca/engine/cq.h"
+#include "softhca/engine/recv_queue.h"
+#include "softhca/engine/spin_lock.h"
+
+namespace softhca {
+
+// One send work request as the engine sees it. sge and inline_data point into the caller's arrays
+// while it executes from post, into a PendingWr afterwards.
+struct SendWr {
+  uint64_t wr_id = 0;
+  uint64_t index = 0;  // send queue position
+  const ibv_sge* sge = nullptr;
+  uint32_t num_sge = 0;
+  uint32_t length = 0;
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  uint32_t flags = 0;  // ibv_send_flags; IBV_SEND_INLINE means: no key checks
+  uint32_t imm = 0;
+  uint32_t rkey = 0;
+  uint64_t remote_addr = 0;
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
+  const ibv_ah_attr* av = nullptr;  // UD
+  uint32_t remote_qpn = 0;
+  uint32_t remote_qkey = 0;
+  bool reachable = true;
+};
+
+struct PendingWr {
+  SendWr wr;
+  std::vector<ibv_sge> sge;
+  std::vector<char> inline_data;
+  ibv_ah_attr av{};
+};
+
+enum class Outcome : uint8_t {
+  Done,         // executed and acknowledged
+  NotReady,     // receiver not ready: try again after its timer
+  NoAnswer,     // nobody acknowledges: try again until the retry counter is used up
+  LocalError,   // status says what; nothing was sent
+  RemoteError,  // negative acknowledgement; status says which
+};
+
+struct ExecResult {
+  Outcome outcome = Outcome::Done;
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  uint8_t rnr_timer = 0;
+};
+
+struct BuiltWr;
+
+struct Qp {
+  ibv_qp_ex ex{};
+  Process* proc = nullptr;
+  Context* ctx = nullptr;
+  Pd* owner = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;
+  QpShared* sh = nullptr;
+  Off off = 0;
+  ibv_qp_type type = IBV_QPT_RC;
+  ibv_qp_init_attr init{};
+  ibv_qp_attr attr{};  // what query_qp reports, except the state
+
+  alignas(kLine) SpinLock sq_lock;
+  ibv_qp_state state = IBV_QPS_RESET;  // as the owner has processed it; sh->state may be ahead
+  uint32_t max_send_wr = 0;
+  uint32_t sq_psn = 0;
+  uint32_t mtu = 4096;
+  Peer* peer = nullptr;        // of the destination, once resolved
+  QpShared* target = nullptr;  // the destination
+  bool address_ok = false;
+  uint64_t posted = 0;
+  std::atomic<uint64_t> freed{0};
+  std::deque<PendingWr> pending;
+  std::atomic<uint64_t> next_try{UINT64_MAX};
+  uint32_t tries = 0;
+  uint32_t rnr_tries = 0;
+  bool sq_signal_all = false;
+  bool last_wqe_reported = false;
+  bool drained_wanted = false;
+
+  RecvQueue rq;
+  uint32_t events_fetched = 0;  // under ex.qp_base.mutex
+
+  std::vector<BuiltWr> built;  // ibv_wr_* between start and complete
+  bool has_builder = false;
+};
+
+struct BuiltWr {
+  SendWr wr;
+  std::vector<ibv_sge> sge;
+  std::vector<char> inline_data;
+  const Ah* ah = nullptr;
+};
+
+inline Qp* qp_of(ibv_qp* qp) noexcept { return reinterpret_cast<Qp*>(qp); }
+inline ibv_qp* base_of(Qp* qp) noexcept { return reinterpret_cast<ibv_qp*>(qp); }
+
+Qp* create_qp(Pd& pd, ibv_qp_init_attr& init);
+int destroy_qp(Qp* qp);
+int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask);
+int query_qp(Qp& qp, ibv_qp_attr* attr, ibv_qp_init_attr* init);
+
+// send_queue.cpp
+int post_send(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int post_recv(Qp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+// Queues or executes one request; the caller holds sq_lock. 0 or errno.
+int submit(Qp& qp, SendWr& wr);
+// Executes pending work as far as it goes; the caller holds sq_lock.
+void drive_pending(Qp& qp, uint64_t now);
+
+// execute.cpp: runs one work request against its target; the caller holds sq_lock.
+ExecResult execute(Qp& qp, const SendWr& wr);
+
+// qp_error.cpp
+// Completes `wr` with `status`, and moves the QP to ERR (SQE for UD and UC); sq_lock held.
+void fail_request(Qp& qp, const SendWr& wr, ibv_wc_status status);
+void complete_request(Qp& qp, const SendWr& wr, ibv_wc_status status);
+// The owner's part of entering ERR: flush both queues, report the last WQE; sq_lock held.
+void flush_qp(Qp& qp);
+// Sees what peers did to this QP (events, ERR); takes sq_lock.
+void service_qp(Qp& qp);
+// Waits until no initiator moves data for this QP outside the lock.
+void wait_for_busy(Process& proc, QpShared& sh) noexcept;
+
+}  // namespace softhca

@@ -1,0 +1,147 @@
+// What happens to a queue pair that fails: completions with an error, the flush of both queues, the
+// events. All of it is done by the owner; a peer that refuses a request only marks the state.
+#include <sched.h>
+
+#include <mutex>
+
+#include "softhca/engine/deliver.h"
+#include "softhca/engine/events.h"
+#include "softhca/engine/qp.h"
+
+namespace softhca {
+
+namespace {
+
+void raise_qp_event(Qp& qp, ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.qp = base_of(&qp);
+  raise_event(*qp.ctx, event);
+}
+
+ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) noexcept {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+      return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return IBV_WC_FETCH_ADD;
+    default:
+      return IBV_WC_SEND;
+  }
+}
+
+// Takes one posted receive from the QP's own queue, or the one a peer had reserved. False: none.
+bool take_unfinished(Qp& qp, uint64_t* wr_id) {
+  if (qp.sh->reserved.load() != 0) {
+    *wr_id = qp.sh->reserved_wr_id;
+    return true;
+  }
+  if (qp.srq != nullptr) return false;
+  RqShared& rq = *qp.rq.sh;
+  const uint32_t head = rq.head.load(std::memory_order_relaxed);
+  if (head == rq.tail.load(std::memory_order_acquire)) return false;
+  *wr_id = qp.rq.wqe(head)->wr_id;
+  return true;
+}
+
+void flush_receives(Qp& qp) {
+  Process& proc = *qp.proc;
+  WakeUps wakes;
+  if (!proc.lock(proc.self())) return;
+  uint64_t wr_id = 0;
+  while (take_unfinished(qp, &wr_id)) {
+    const bool was_reserved = qp.sh->reserved.load() != 0;
+    // The completion first: a crash in between flushes twice, which nobody is left to see.
+    if (!publish_bare(proc, proc.self(), *qp.sh, wr_id, IBV_WC_WR_FLUSH_ERR, 0, &wakes)) break;
+    if (!was_reserved) {
+      RqShared& rq = *qp.rq.sh;
+      rq.head.store(rq.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+    kill_point(KillPoint::flush_rq_popped);
+  }
+  proc.unlock(proc.self());
+  send_wakes(proc, proc.self(), wakes);
+}
+
+}  // namespace
+
+void wait_for_busy(Process& proc, QpShared& sh) noexcept {
+  for (unsigned spins = 1;; ++spins) {
+    const HolderWord seen = sh.busy.load(std::memory_order_seq_cst);
+    if (seen == kFreeWord) return;
+    if (spins < 64) {
+      cpu_relax();
+      continue;
+    }
+    ::sched_yield();
+    if (spins % 64 != 0 || seen == proc.word()) continue;
+    if (!proc.fabric().global.alive(holder_slot(seen), holder_gen(seen))) return;
+  }
+}
+
+void complete_request(Qp& qp, const SendWr& wr, ibv_wc_status status) {
+  const bool wanted =
+      status != IBV_WC_SUCCESS || qp.sq_signal_all || (wr.flags & IBV_SEND_SIGNALED) != 0;
+  if (!wanted) return;
+  SendCompletion done;
+  done.wr_id = wr.wr_id;
+  done.qp = &qp;
+  done.sq_index = wr.index;
+  done.qpn = qp.ex.qp_base.qp_num;
+  done.byte_len = wr.length;
+  done.status = static_cast<uint8_t>(status);
+  done.opcode = static_cast<uint8_t>(completion_opcode(wr.opcode));
+  done.vendor_err = static_cast<uint16_t>(status);
+  push_send(*qp.send_cq, done);
+}
+
+void fail_request(Qp& qp, const SendWr& wr, ibv_wc_status status) {
+  complete_request(qp, wr, status);
+  if (qp.type != IBV_QPT_RC) {
+    // Only the send side stops; work behind the failed request is flushed.
+    qp.state = IBV_QPS_SQE;
+    while (!qp.pending.empty()) {
+      complete_request(qp, qp.pending.front().wr, IBV_WC_WR_FLUSH_ERR);
+      qp.pending.pop_front();
+    }
+    return;
+  }
+  Process& proc = *qp.proc;
+  if (proc.lock(proc.self())) {
+    qp.sh->state.store(IBV_QPS_ERR);
+    proc.unlock(proc.self());
+  }
+  flush_qp(qp);
+}
+
+void flush_qp(Qp& qp) {
+  qp.state = IBV_QPS_ERR;
+  qp.next_try = UINT64_MAX;
+  wait_for_busy(*qp.proc, *qp.sh);
+  while (!qp.pending.empty()) {
+    complete_request(qp, qp.pending.front().wr, IBV_WC_WR_FLUSH_ERR);
+    qp.pending.pop_front();
+  }
+  flush_receives(qp);
+  if (qp.srq != nullptr && !qp.last_wqe_reported) {
+    qp.last_wqe_reported = true;
+    raise_qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+  }
+}
+
+void service_qp(Qp& qp) {
+  std::lock_guard guard(qp.sq_lock);
+  const uint32_t events = qp.sh->events.exchange(0);
+  if ((events & kQpAccessErr) != 0) raise_qp_event(qp, IBV_EVENT_QP_ACCESS_ERR);
+  if ((events & kQpReqErr) != 0) raise_qp_event(qp, IBV_EVENT_QP_REQ_ERR);
+  if ((events & kQpCommEst) != 0) raise_qp_event(qp, IBV_EVENT_COMM_EST);
+  if ((events & kQpFatal) != 0) raise_qp_event(qp, IBV_EVENT_QP_FATAL);
+  if (qp.sh->state.load() == IBV_QPS_ERR && qp.state != IBV_QPS_ERR) flush_qp(qp);
+}
+
+}  // namespace softhca

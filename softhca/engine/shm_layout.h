@@ -1,0 +1,291 @@
+// The layout of everything that lives in shared memory: the global segment of a fabric and the one
+// segment per attached process. Plain data and atomics only; offsets instead of pointers, because
+// every process maps a segment elsewhere. Lines are grouped by who writes them: constants, words of
+// the owner, words of the initiators (always under the owner's process lock unless said otherwise).
+// QpShared, CqShared, RqShared and MrShared are type-stable: their memory is only ever reused for
+// the same type, so that a stale pointer finds a mismatching key, never garbage.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "softhca/conf/conf.h"
+
+namespace softhca {
+
+using Off = uint32_t;  // byte offset into a process segment; 0 = none
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr uint64_t kGlobalMagic = 0x3161636874666f73;   // "softhca1"
+inline constexpr uint64_t kProcessMagic = 0x316f727074666f73;  // "softpro1"
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr unsigned kMaxSlots = 256;
+inline constexpr unsigned kDirBits = 15;
+inline constexpr unsigned kDirSize = 1U << kDirBits;
+inline constexpr std::size_t kProcessSegmentBytes = std::size_t{1} << 30;  // address space, sparse
+
+// A lock word and the busy word of a QP name the holder: (generation << 32 | slot + 1), 0 = free.
+using HolderWord = uint64_t;
+inline constexpr HolderWord kFreeWord = 0;
+inline constexpr HolderWord kDeadWord = ~uint64_t{0};  // the lock of a swept process: never free
+
+constexpr HolderWord holder_word(uint32_t slot, uint32_t gen) noexcept {
+  return (uint64_t{gen} << 32) | (slot + 1);
+}
+constexpr uint32_t holder_slot(HolderWord word) noexcept {
+  return static_cast<uint32_t>(word & 0xffffffffU) - 1;
+}
+constexpr uint32_t holder_gen(HolderWord word) noexcept {
+  return static_cast<uint32_t>(word >> 32);
+}
+
+// Where a wake-up datagram goes: an abstract AF_UNIX name with a random cookie; length 0 = nobody.
+struct WakeAddr {
+  std::atomic<uint32_t> length;
+  char name[60];
+};
+static_assert(sizeof(WakeAddr) == 64);
+
+// ---- global segment -----------------------------------------------------------------------------
+
+enum class SlotState : uint32_t { Free, Live };
+
+struct alignas(kLine) SlotShared {
+  std::atomic<SlotState> state;
+  uint32_t gen;  // grows with every attach to this slot
+  int32_t pid;
+  uint32_t pad;
+  uint64_t cookie;
+};
+
+struct alignas(kLine) PortShared {
+  std::atomic<uint32_t> down;     // 1: link down, whatever the configuration says
+  std::atomic<uint32_t> changes;  // grows with every change of `down`
+};
+
+// qpn is written last on allocation and first on release; it carries a generation, so a reader that
+// sees the same qpn before and after has consistent fields.
+struct DirEntry {
+  std::atomic<uint32_t> qpn;
+  std::atomic<uint32_t> slot;
+  std::atomic<uint32_t> gen;
+  std::atomic<Off> qp;
+};
+static_assert(sizeof(DirEntry) == 16);
+
+struct GlobalShared {
+  std::atomic<uint64_t> magic;  // written last
+  uint32_t version;
+  uint32_t layout;  // layout_hash() of the writer
+  alignas(kLine) std::atomic<HolderWord> lock;
+  uint32_t dir_next;  // where the next search for a free directory entry starts
+  uint32_t qpn_gen;
+  alignas(kLine) std::atomic<uint32_t> ports_down;  // number of ports with down != 0
+  std::atomic<uint32_t> port_epoch;                 // grows with every port change
+  PortShared ports[kMaxDevices][kMaxPorts];
+  SlotShared slots[kMaxSlots];
+  DirEntry dir[kDirSize];
+  // The configuration of the fabric as INI text, written once under the attach lock.
+  std::atomic<uint32_t> conf_length;
+  char conf_text[kMaxConfText];
+};
+
+// ---- process segment ----------------------------------------------------------------------------
+
+// What a lock holder is about to do, complete before the first of the stores it describes: whoever
+// breaks the lock of a dead holder repeats the stores (they are idempotent) and nothing is torn.
+struct Journal {
+  std::atomic<uint32_t> valid;
+  Off qp;
+  Off rq;  // 0: no receive work request is consumed
+  uint32_t rq_head;
+  Off cq;  // 0: no completion is published
+  uint32_t rx_psn;
+  uint32_t reserved;  // value for QpShared::reserved
+  uint64_t cq_tail;   // after the record
+  uint64_t record;    // block position of the record
+};
+
+struct alignas(kLine) ProcessLock {
+  std::atomic<HolderWord> word;
+  Journal journal;
+};
+static_assert(sizeof(ProcessLock) == kLine);
+
+inline constexpr unsigned kMrChunkBits = 8;
+inline constexpr unsigned kMrChunk = 1U << kMrChunkBits;
+inline constexpr unsigned kMrChunks = 256;
+inline constexpr unsigned kMaxWakes = 512;  // contexts + completion channels of a process
+
+// One memory region. key is stored last on registration and cleared first on deregistration.
+struct alignas(kLine) MrShared {
+  std::atomic<uint32_t> key;
+  uint32_t access;
+  uint64_t iova;
+  uint64_t length;
+  uint64_t host;  // address in the owner that iova stands for
+  uint32_t pd;
+  uint32_t claimed;     // owner only: in use
+  uint32_t generation;  // owner only: low byte of the last key
+};
+
+struct ProcessShared {
+  uint64_t magic;
+  uint32_t slot;
+  uint32_t gen;
+  int32_t pid;
+  alignas(2 * kLine) ProcessLock lock;
+  alignas(
+      kLine) std::atomic<uint32_t> attention;  // grows when the owner should look at its objects
+  alignas(kLine) WakeAddr device_thread;
+  alignas(kLine) std::atomic<Off> mr_chunks[kMrChunks];
+  std::atomic<Off> wakes[kMaxWakes];  // every WakeAddr in use, for those who must wake everything
+};
+
+// A receive queue or shared receive queue. Free-running 32-bit counters; capacity is a power of
+// two.
+struct RqShared {
+  // constants after creation
+  alignas(kLine) Off ring;
+  uint32_t mask;
+  uint32_t stride;
+  uint32_t pd;
+  uint32_t shared;  // 1: an SRQ
+  Off event_wake;   // WakeAddr of the owning context
+  // owner
+  alignas(kLine) std::atomic<uint32_t> tail;
+  // initiators, under the lock
+  alignas(kLine) std::atomic<uint32_t> head;
+  uint32_t tail_seen;               // last value of tail that an initiator read
+  uint32_t limit;                   // 0: not armed
+  std::atomic<uint32_t> limit_hit;  // set once when armed and the count fell below limit
+};
+
+struct SgeShared {
+  uint64_t addr;
+  uint32_t length;
+  uint32_t lkey;
+};
+struct RecvWqe {
+  uint64_t wr_id;
+  uint32_t num_sge;
+  uint32_t total;  // sum of the lengths
+  SgeShared sge[1];
+};
+static_assert(sizeof(RecvWqe) == 32);
+
+// The receive side of a completion queue: a ring of 64-byte blocks. A record is one header block
+// and n payload blocks; positions are free-running. seq of the header at position p is
+// block_seq(p), stored last with release; the producer clears the seq of the following block first,
+// so the consumer never mistakes old payload for a header.
+struct CqShared {
+  // constants after creation
+  alignas(kLine) Off ring;
+  uint32_t blocks;
+  uint32_t cqe;
+  Off channel;     // WakeAddr of the completion channel, 0 = none
+  Off event_wake;  // WakeAddr of the owning context
+  // initiators, under the lock
+  alignas(kLine) std::atomic<uint64_t> tail;
+  std::atomic<uint64_t> pushed;  // records ever
+  uint64_t head_seen;            // consumer words as last read by an initiator
+  uint64_t popped_seen;
+  std::atomic<uint32_t> dead;  // overrun: accepts nothing any more
+  // consumer
+  alignas(kLine) std::atomic<uint64_t> head;
+  std::atomic<uint64_t> popped;
+  // both: notification
+  alignas(kLine) std::atomic<uint32_t> armed;  // NotifyState
+  std::atomic<uint32_t> pending;               // events not yet fetched, under the lock
+};
+
+enum class NotifyState : uint32_t { None, Solicited, Any };
+
+inline constexpr unsigned kBlockBytes = 64;
+inline constexpr unsigned kHeaderPayload = 16;
+
+enum RecordFlags : uint8_t {
+  kRecordImm = 1,
+  kRecordGrh = 2,
+  kRecordSolicited = 4,
+  kRecordDropped = 8,  // consumer side: cleaned away, skip it
+  kRecordPlaced = 16,  // payload is already in the user's buffer
+};
+
+struct RecordHeader {
+  std::atomic<uint32_t> seq;
+  uint8_t blocks;  // including this one
+  uint8_t status;
+  uint8_t opcode;
+  uint8_t flags;
+  uint64_t wr_id;
+  uint64_t dest;  // where the payload goes, in the owner's address space
+  uint32_t byte_len;
+  uint32_t qpn;
+  uint32_t imm;
+  uint32_t src_qp;
+  uint32_t payload;  // bytes that travel in the ring
+  uint32_t lids;     // slid << 16 | pkey index
+  unsigned char data[kHeaderPayload];
+};
+static_assert(sizeof(RecordHeader) == kBlockBytes);
+
+constexpr uint32_t block_seq(uint64_t position) noexcept {
+  return static_cast<uint32_t>(position << 1) | 1U;
+}
+
+enum QpEventBits : uint32_t {
+  kQpAccessErr = 1,
+  kQpReqErr = 2,
+  kQpCommEst = 4,
+  kQpFatal = 8,
+};
+
+struct QpShared {
+  // owner, under the lock; state and qpn are also read without it
+  alignas(kLine) std::atomic<uint32_t> qpn;  // 0 = not in use
+  std::atomic<uint32_t> state;               // ibv_qp_state
+  uint32_t type;                             // ibv_qp_type
+  std::atomic<uint32_t> dest_qpn;
+  uint32_t pd;
+  Off rq;
+  Off cq;          // of receives
+  Off event_wake;  // WakeAddr of the owning context
+  uint32_t access;
+  uint32_t qkey;
+  uint8_t min_rnr_timer;
+  uint8_t max_dest_rd_atomic;
+  uint8_t port;
+  uint8_t device;
+  uint32_t pkey_index;
+  uint32_t mtu_bytes;
+  // initiators
+  alignas(kLine) std::atomic<HolderWord> busy;  // who moves data for this QP outside the lock
+  std::atomic<uint32_t> rx_psn;
+  std::atomic<uint32_t> events;    // QpEventBits not yet seen by the owner
+  std::atomic<uint32_t> reserved;  // 1: reserved_* name a work request being filled
+  uint32_t reserved_pad;
+  uint64_t reserved_wr_id;
+  // owner: counters, written under the QP's send lock
+  alignas(kLine) std::atomic<uint64_t> tx_messages;
+  std::atomic<uint64_t> tx_bytes;
+  std::atomic<uint64_t> rnr_naks;
+  std::atomic<uint64_t> retries;
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// Changes whenever a layout does, so that two builds never share a segment by accident.
+constexpr uint32_t layout_hash() noexcept {
+  uint32_t h = 2166136261U;
+  for (std::size_t v :
+       {sizeof(GlobalShared), sizeof(ProcessShared), sizeof(RqShared), sizeof(CqShared),
+        sizeof(QpShared), sizeof(MrShared), sizeof(RecordHeader), offsetof(QpShared, busy),
+        offsetof(CqShared, head), offsetof(ProcessShared, mr_chunks)}) {
+    h = (h ^ static_cast<uint32_t>(v)) * 16777619U;
+  }
+  return h ^ kLayoutVersion;
+}
+
+}  // namespace softhca
