@@ -165,8 +165,8 @@ class alignas(64) Channel {
     return rx_next_.load(std::memory_order_relaxed) !=
            acked_to_peer_.load(std::memory_order_relaxed);
   }
-  // A zero-byte signalled RDMA WRITE in the SQ slot reserved for it, while the lane may post. wr_id comes from
-  // Poller::make_beacon_wr_id(); one at a time. False: nothing was posted.
+  // A zero-byte signalled RDMA WRITE in the SQ slot reserved for it, while the lane may post. wr_id
+  // comes from Poller::make_beacon_wr_id(); one at a time. False: nothing was posted.
   bool post_probe(std::uint64_t wr_id);
   void write_ack_if_owed(bool force);  // ack cell write (reserved SQ slot); force: idle or timer
 

@@ -11,6 +11,8 @@
 namespace mend::ops {
 namespace {
 
+constexpr std::uint32_t kRetryGrowthEvery = 16;
+
 // In front of every chunk that ucs sees: what unmapping needs, and the keys its Frags point to.
 struct alignas(64) ChunkHead {
   std::size_t bytes = 0;
@@ -122,6 +124,15 @@ Result<std::unique_ptr<FragPool>> FragPool::create(const FragPoolConfig& config,
 
 Frag* FragPool::get() {
   lock_.lock();
+  if (exhausted_) [[unlikely]] {
+    // Growing failed: try it again now and then only, for each attempt is expensive and ucs logs
+    // it.
+    if (ucs_mpool_is_empty(&ucs_->pool) && ++refused_ % kRetryGrowthEvery != 0) {
+      lock_.unlock();
+      return nullptr;
+    }
+    exhausted_ = false;
+  }
   auto* frag = static_cast<Frag*>(ucs_mpool_get(&ucs_->pool));
   if (frag != nullptr) [[likely]] {
     ++live_;
@@ -129,6 +140,7 @@ Frag* FragPool::get() {
     frag->held.store(kHoldUser, std::memory_order_relaxed);
     return frag;
   }
+  exhausted_ = true;
   lock_.unlock();
   return nullptr;
 }

@@ -52,9 +52,11 @@ class FragPool {
   FragPoolConfig config_;
   MemoryHooks hooks_;
   mutable SpinLock lock_;
-  std::uint64_t live_ = 0;  // under lock_, as are the next two
+  std::uint64_t live_ = 0;  // under lock_, as is what follows
   std::uint64_t chunks_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint32_t refused_ = 0;
+  bool exhausted_ = false;  // the last attempt to grow failed
   std::unique_ptr<Ucs> ucs_;
 };
 
