@@ -55,14 +55,17 @@ mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& 
   return endpoint.get();
 }
 
-// Takes the endpoint away; returns the peer if it was the last one, which then has to be removed.
-conn::Peer* drop_endpoint(Runtime& rt, const Module& module, const opal_process_name_t& name,
-                          std::unique_ptr<mca_btl_base_endpoint_t>& endpoint) {
+// Retires the endpoint; returns the peer if it was its last one, which then has to be removed.
+conn::Peer* retire_endpoint(Runtime& rt, const Module& module, const opal_process_name_t& name) {
   const std::lock_guard lock(rt.peers.mutex());
   PeerEntry* entry = rt.peers.find(name);
   if (entry == nullptr) return nullptr;
-  endpoint = std::move(entry->endpoints[module.rail.value]);
-  return entry->in_use() ? nullptr : entry->peer;
+  auto& endpoint = entry->endpoints[module.rail.value];
+  if (endpoint) rt.retired.push_back(std::move(endpoint));
+  if (entry->in_use()) return nullptr;
+  conn::Peer* peer = entry->peer;
+  rt.peers.remove(name);
+  return peer;
 }
 
 }  // namespace
@@ -101,16 +104,12 @@ int del_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs
               mca_btl_base_endpoint_t** /*endpoints*/) noexcept {
   Runtime& rt = *runtime();
   rt.leaving = true;
-  // What was accepted is still delivered: the callbacks have run, the copies may be unacknowledged.
+  // What was accepted is still delivered: here to this process itself, by the transport's close to
+  // others.
   while (rt.self.pending()) progress();
   for (std::size_t i = 0; i < count; ++i) {
-    std::unique_ptr<mca_btl_base_endpoint_t> endpoint;  // lives until the flush is over
-    const opal_process_name_t name = procs[i]->proc_name;
-    conn::Peer* last = drop_endpoint(rt, module_of(btl), name, endpoint);
+    conn::Peer* last = retire_endpoint(rt, module_of(btl), procs[i]->proc_name);
     if (last != nullptr) rt.transport->remove_peer(last);
-    const std::lock_guard lock(rt.peers.mutex());
-    PeerEntry* entry = rt.peers.find(name);
-    if (entry != nullptr && !entry->in_use()) rt.peers.remove(name);
   }
   return OPAL_SUCCESS;
 }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <initializer_list>
 #include <new>
@@ -46,6 +47,10 @@ std::string environment(std::initializer_list<const char*> names, const std::str
   return otherwise;
 }
 
+// The embedded device joins the processes of one host only. A job whose size is not known is a
+// singleton's.
+bool everybody_is_here() { return compat::job_size() <= compat::local_peers() + 1; }
+
 conn::Identity identity() {
   conn::Identity self;
   const std::string job = "job " + std::to_string(OPAL_PROC_MY_NAME.jobid);
@@ -59,6 +64,7 @@ conn::Identity identity() {
       {"PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI2", "PMIX_SERVER_TMPDIR"},
       "family " + std::to_string(OPAL_PROC_MY_NAME.jobid >> 16));
   self.fabric = fmt::format("mend-{:016x}", fnv1a(daemon));
+  self.expected_peers = std::max<std::uint32_t>(compat::job_size(), 2) - 1;
   self.local_rank = static_cast<std::uint32_t>(opal_process_info.my_local_rank);
   return self;
 }
@@ -137,7 +143,7 @@ void make_modules(Runtime& rt) {
 std::unique_ptr<Runtime> start_runtime() {
   auto rt = std::make_unique<Runtime>();
   conn::Params params = settings().conn;
-  params.embedded_allowed = compat::job_is_on_this_host();
+  params.embedded_allowed = everybody_is_here();
   conn::Upcalls upcalls;
   upcalls.receive = &on_receive;
   upcalls.gave_up = &on_gave_up;

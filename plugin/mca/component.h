@@ -31,6 +31,9 @@ struct Runtime {
   std::vector<std::unique_ptr<Module>> modules;      // by rail
   PeerTable peers;
   SelfPath self;
+  // Endpoints of processes that Open MPI removed: callbacks still due name them until the transport
+  // is closed.
+  std::vector<std::unique_ptr<mca_btl_base_endpoint_t>> retired;
   std::size_t modules_live = 0;  // not yet finalized
   bool leaving = false;  // processes are being removed: an outage now warns and does not abort
 };

@@ -21,6 +21,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -121,20 +122,23 @@ inline std::byte* fetch_modex(const mca_base_component_t& component, opal_proc_t
   return nullptr;
 }
 
-// True when every process of this job runs on this host; false also where the runtime does not say.
-inline bool job_is_on_this_host() {
+// Number of processes of this job; 0 where the runtime does not say.
+inline std::uint32_t job_size() {
   int rc = OPAL_ERROR;
-  std::uint32_t job_size = 0;
-  std::uint32_t* out = &job_size;
-#if BTL_VERSION >= 330
+  std::uint32_t size = 0;
+  std::uint32_t* out = &size;
   opal_process_name_t job{OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
+#if BTL_VERSION >= 330
   OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, PMIX_JOB_SIZE, &job, &out, PMIX_UINT32);
 #else
-  opal_process_name_t job{OPAL_PROC_MY_NAME.jobid, OPAL_VPID_WILDCARD};
   OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &job, &out, OPAL_UINT32);
 #endif
-  if (rc != OPAL_SUCCESS) return false;
-  return job_size <= static_cast<std::uint32_t>(opal_process_info.num_local_peers) + 1;
+  return rc == OPAL_SUCCESS ? size : 0;
+}
+
+// Other processes of this job on this host.
+inline std::uint32_t local_peers() {
+  return static_cast<std::uint32_t>(std::max(opal_process_info.num_local_peers, 0));
 }
 
 inline bool on_this_host(const opal_proc_t& proc) {
