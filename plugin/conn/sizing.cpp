@@ -33,8 +33,9 @@ std::uint32_t srq_capacity(std::uint32_t posted_depth, std::uint32_t peers, std:
                            std::uint32_t device_max) {
   const std::uint64_t by_rule =
       2 * (std::uint64_t{peers} + pool + std::min(peers, kRecoveriesInFlight));
-  return static_cast<std::uint32_t>(
-      std::min(std::max(std::uint64_t{posted_depth}, by_rule), std::uint64_t{device_max}));
+  const std::uint64_t wanted =
+      std::max({std::uint64_t{posted_depth}, by_rule, std::uint64_t{kMinSrqCapacity}});
+  return static_cast<std::uint32_t>(std::min(wanted, std::uint64_t{device_max}));
 }
 
 std::uint64_t cq_depth(std::uint32_t qps, std::uint32_t send_wrs_per_qp, std::uint32_t recv_wrs) {

@@ -18,6 +18,9 @@ constexpr std::uint32_t kMaxSendDepth = 4096;
 // back-pressure decide.
 constexpr std::uint32_t kBufferedPeers = 4;
 constexpr std::uint32_t kMinSrqDepth = 16;
+// Requests an SRQ is created for at least (an empty one costs some ten bytes each): peers may come
+// that nobody announced.
+constexpr std::uint32_t kMinSrqCapacity = 1024;
 // QPs a rail is sized for before any peer is known to need one; more are added by growing.
 constexpr std::uint32_t kInitialPeers = 16;
 // Handshakes in flight per process (protocol 1.10): each may hold one QP more than its connection.
@@ -50,7 +53,8 @@ struct SrqDepthInput {
 std::uint32_t srq_depth(const SrqDepthInput& input);
 
 // Requests the SRQ itself is created for, since most devices refuse to resize one: 2 x (peers +
-// pool + recoveries in flight), at least the posted depth, clamped to the device.
+// pool + recoveries in flight), at least the posted depth and kMinSrqCapacity, clamped to the
+// device.
 std::uint32_t srq_capacity(std::uint32_t posted_depth, std::uint32_t peers, std::uint32_t pool,
                            std::uint32_t device_max);
 

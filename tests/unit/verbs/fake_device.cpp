@@ -162,10 +162,11 @@ void FakeDevice::break_qp(std::uint32_t qpn) {
   flush(*qp);
 }
 
-void FakeDevice::push_receive(std::uint32_t qpn, std::uint64_t byte) {
+bool FakeDevice::push_receive(std::uint32_t qpn, std::span<const std::byte> bytes) {
   const std::scoped_lock lock(mutex_);
   Qp* qp = find(qpn);
-  if (qp != nullptr) deliver(*qp, &byte, 1, 0, false);
+  return qp != nullptr &&
+         deliver(*qp, bytes.data(), static_cast<std::uint32_t>(bytes.size()), 0, false);
 }
 
 std::size_t FakeDevice::posted_receives(const ibv_srq* srq) const {

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,8 +72,8 @@ class FakeDevice {
   void raise(const ibv_async_event& event);  // makes async_fd readable
   ibv_qp_state state(std::uint32_t qpn) const;
   void break_qp(std::uint32_t qpn);  // to ERR by itself, flushing
-  void push_receive(std::uint32_t qpn,
-                    std::uint64_t byte);  // a one-byte message lands on the QP's receive queue
+  // A message lands on the QP's receive queue. False: there was no buffer.
+  bool push_receive(std::uint32_t qpn, std::span<const std::byte> bytes);
   std::size_t posted_receives(const ibv_srq* srq) const;
 
  private:
