@@ -1,7 +1,5 @@
 #include "softhca/api/library.h"
 
-#include "softhca/engine/shared_conf.h"
-
 #include <pthread.h>
 #include <sys/prctl.h>
 
@@ -9,6 +7,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+
+#include "softhca/api/operations.h"
+#include "softhca/engine/shared_conf.h"
 
 namespace softhca {
 
@@ -36,20 +37,6 @@ void Library::in_forked_child() {
   if (!self.fleet_ || !self.fleet_->process) return;
   self.fleet_->process->make_inert();
   self.inherited_.push_back(std::move(self.fleet_));
-}
-
-std::unique_ptr<Device> make_device(const DeviceConf& conf, unsigned index) {
-  auto device = std::make_unique<Device>();
-  device->index = index;
-  device->conf = &conf;
-  ibv_device& dev = device->dev;
-  dev.node_type = IBV_NODE_CA;
-  dev.transport_type = IBV_TRANSPORT_IB;
-  std::snprintf(dev.name, sizeof(dev.name), "%s", conf.name.c_str());
-  std::snprintf(dev.dev_name, sizeof(dev.dev_name), "uverbs%u", index);
-  std::snprintf(dev.dev_path, sizeof(dev.dev_path), "/sys/class/infiniband_verbs/uverbs%u", index);
-  std::snprintf(dev.ibdev_path, sizeof(dev.ibdev_path), "/sys/class/infiniband/%s", dev.name);
-  return device;
 }
 
 int Library::load() {

@@ -42,9 +42,4 @@ class Library {
   std::vector<std::unique_ptr<Fleet>> inherited_;  // of our parent: inert
 };
 
-// Fills the operation tables of an opened context (also used for in-process contexts).
-void fill_operations(Context& ctx);
-// The public face of a configured device.
-std::unique_ptr<Device> make_device(const DeviceConf& conf, unsigned index);
-
 }  // namespace softhca

@@ -1,11 +1,13 @@
 // The operation tables of a context: the entries that the inline functions of infiniband/verbs.h
 // call directly.
+#include "softhca/api/operations.h"
+
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "softhca/api/extended.h"
-#include "softhca/api/library.h"
 #include "softhca/engine/cq.h"
 #include "softhca/engine/qp.h"
 #include "softhca/engine/recv_queue.h"
@@ -68,6 +70,20 @@ int op_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; }
 int op_dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
 
 }  // namespace
+
+std::unique_ptr<Device> make_device(const DeviceConf& conf, unsigned index) {
+  auto device = std::make_unique<Device>();
+  device->index = index;
+  device->conf = &conf;
+  ibv_device& dev = device->dev;
+  dev.node_type = IBV_NODE_CA;
+  dev.transport_type = IBV_TRANSPORT_IB;
+  std::snprintf(dev.name, sizeof(dev.name), "%s", conf.name.c_str());
+  std::snprintf(dev.dev_name, sizeof(dev.dev_name), "uverbs%u", index);
+  std::snprintf(dev.dev_path, sizeof(dev.dev_path), "/sys/class/infiniband_verbs/uverbs%u", index);
+  std::snprintf(dev.ibdev_path, sizeof(dev.ibdev_path), "/sys/class/infiniband/%s", dev.name);
+  return device;
+}
 
 void fill_operations(Context& ctx) {
   verbs_context& v = ctx.vctx;

@@ -416,6 +416,10 @@ void Process::sweep_locked(uint32_t slot, uint32_t gen) {
   if (shared.gen != gen || shared.state != SlotState::Live || fabric_.global.alive(slot, gen)) {
     return;
   }
+  bury(slot, gen);
+}
+
+void Process::bury(uint32_t slot, uint32_t gen) {
   kill_point(KillPoint::sweep_started);
   Peer* dead = peer(slot, gen);
   const bool locked = dead != nullptr && lock(*dead);
@@ -427,8 +431,14 @@ void Process::sweep_locked(uint32_t slot, uint32_t gen) {
   }
   kill_point(KillPoint::sweep_directory_done);
   if (locked) dead->hdr->lock.word.store(kDeadWord, std::memory_order_release);
-  ::unlink(fabric_.global.process_path(slot, gen).c_str());
-  shared.state.store(SlotState::Free, std::memory_order_release);
+  if (!fabric_.in_process) ::unlink(fabric_.global.process_path(slot, gen).c_str());
+  global()->slots[slot].state.store(SlotState::Free, std::memory_order_release);
+}
+
+void Process::die() {
+  if (!fabric_.in_process || inert_) return;
+  bury(self_->slot, self_->gen);
+  inert_ = true;
 }
 
 void Process::sweep_dead(uint32_t slot, uint32_t gen) {

@@ -18,6 +18,7 @@
 #include "softhca/engine/segment.h"
 #include "softhca/engine/shm_layout.h"
 #include "softhca/engine/wake.h"
+#include "softhca/engine/wr_log.h"
 #include "softhca/fault/fault_list.h"
 
 namespace softhca {
@@ -36,6 +37,7 @@ struct Fabric {
   Clock* clock = nullptr;
   FaultTable* faults = nullptr;  // nullptr: none scheduled
   bool in_process = false;
+  WrLog* log = nullptr;         // in-process mode: what was executed
   std::vector<Process*> local;  // in-process mode: by slot
 };
 
@@ -67,6 +69,8 @@ class Process {
   void detach();
   // In a forked child: everything is replaced by empty memory and stays silent.
   void make_inert() noexcept;
+  // In-process mode: what the others see when this process is killed.
+  void die();
   bool inert() const noexcept { return inert_; }
 
   Fabric& fabric() const noexcept { return fabric_; }
@@ -147,6 +151,7 @@ class Process {
  private:
   bool lock_slow(Peer& peer) noexcept;
   void repair(Peer& peer) noexcept;
+  void bury(uint32_t slot, uint32_t gen);
   bool lock_global() noexcept;
   void unlock_global() noexcept;
   void sweep_locked(uint32_t slot, uint32_t gen);

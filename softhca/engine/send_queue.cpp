@@ -126,6 +126,16 @@ bool plan_retry(Qp& qp, const ExecResult& result, uint64_t now) noexcept {
   return true;
 }
 
+ExecResult attempt(Qp& qp, const SendWr& wr) {
+  const ExecResult result = execute(qp, wr);
+  if (WrLog* log = qp.proc->fabric().log; log != nullptr) [[unlikely]] {
+    log->push_back({qp.proc->now(), wr.wr_id, qp.ex.qp_base.qp_num,
+                    qp.type == IBV_QPT_UD ? wr.remote_qpn : qp.attr.dest_qp_num, wr.length,
+                    qp.sq_psn, wr.opcode, static_cast<uint8_t>(result.outcome)});
+  }
+  return result;
+}
+
 void succeed(Qp& qp, const SendWr& wr) {
   qp.sq_psn = psn_after(qp, wr.length);
   count_sent(qp, wr);
@@ -173,7 +183,7 @@ int submit(Qp& qp, SendWr& wr) {
     }
     return 0;
   }
-  const ExecResult result = execute(qp, wr);
+  const ExecResult result = attempt(qp, wr);
   switch (result.outcome) {
     case Outcome::Done:
       succeed(qp, wr);
@@ -194,7 +204,7 @@ void drive_pending(Qp& qp, uint64_t now) {
   while (!qp.pending.empty() && qp.state == IBV_QPS_RTS) {
     if (qp.sh->state.load() == IBV_QPS_ERR) return;  // service_qp flushes
     const SendWr& wr = qp.pending.front().wr;
-    const ExecResult result = execute(qp, wr);
+    const ExecResult result = attempt(qp, wr);
     if (result.outcome == Outcome::Done) {
       succeed(qp, wr);
       qp.pending.pop_front();

@@ -1,0 +1,64 @@
+// The deterministic device for tests: one fabric inside this process, any number of nodes on it
+// (what would be processes), a virtual clock, no threads. Contexts are real ibv_context objects:
+// link softhca_engine and call the ibv_* functions on them, or hand them to code that takes a
+// context. Timers (RNR, time-outs) fire only while the clock is advanced. Single threaded. Contexts
+// must be closed, and their objects destroyed, before the Fabric goes.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "softhca/conf/conf.h"
+#include "softhca/engine/clock.h"
+#include "softhca/engine/context.h"
+#include "softhca/engine/process.h"
+#include "softhca/engine/wr_log.h"
+#include "softhca/fault/fault_list.h"
+
+namespace softhca::sim {
+
+class Fabric {
+ public:
+  explicit Fabric(FabricConf conf = default_conf());
+  ~Fabric();
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  // Opens a device in a new node; nullptr with errno set.
+  ibv_context* open(unsigned device = 0);
+  // Opens a device in the node that `sibling` belongs to.
+  ibv_context* open_beside(ibv_context* sibling, unsigned device = 0);
+
+  // The node dies as if by SIGKILL. Its contexts may then only be abandoned: calls on them fail and
+  // nothing is cleaned up.
+  void kill(ibv_context* context);
+
+  uint64_t now() const noexcept { return clock_.now(); }
+  // Lets `ns` pass; everything that becomes due in between happens at its time.
+  void advance(uint64_t ns);
+  // Advances until no timer is armed, at most `limit` ns; false if some still are.
+  bool run_until_idle(uint64_t limit = 60'000'000'000);
+  // Lets every node look at what was done to it, without passing time.
+  void settle();
+
+  bool set_port(unsigned device, unsigned port, bool up);
+  void schedule_faults(const FaultTable& faults);
+
+  // Every attempt to execute a work request since the fabric was made or the log cleared.
+  WrLog& log() noexcept { return log_; }
+
+ private:
+  uint64_t earliest() const noexcept;
+
+  VirtualClock clock_;
+  WrLog log_;
+  FaultTable faults_;
+  softhca::Fabric fabric_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+};
+
+}  // namespace softhca::sim
