@@ -90,6 +90,7 @@ void Connection::send(const Action& action) {
 }
 
 void Connection::start_replay(const Action& action) {
+  ever_used_.store(true, std::memory_order_relaxed);
   const ops::ReplayVerdict verdict = channel_.start(action.seq);
   if (verdict == ops::ReplayVerdict::Ok) return;
   Event event = simple_event(EventKind::NotRepairable);
@@ -154,7 +155,6 @@ void Connection::came_up(const Action& action) {
       log(LogLevel::Info, fmt::format("{}: active again on epoch {} after {} us", describe(),
                                       action.epoch.value, outage / 1000));
   }
-  ever_used_.store(true, std::memory_order_relaxed);
 }
 
 // Closing waits for the log; nobody tells when it is empty unless replaying, so look.

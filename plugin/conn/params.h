@@ -11,7 +11,8 @@ namespace mend::conn {
 struct Params {
   // device choice
   std::string verbs_library = "auto";  // auto | softhca | path of a library with the libibverbs ABI
-  bool embedded_allowed = true;        // auto may fall back on the embedded device: the whole job runs on this host
+  bool embedded_allowed =
+      true;  // auto may fall back on the embedded device: the whole job runs on this host
   std::string softhca_path;  // where libsofthca.so is; empty: component dir, ../lib, install prefix
   std::string if_include, if_exclude;  // dev[:port] lists, exclusive of each other
   std::string numa_policy = "near";    // near | spread | none

@@ -6,8 +6,8 @@
 //
 // Thread contract: take, to_rtr, to_rts, park, reap, refill and clear on the worker thread (they
 // block); on_last_wqe(), owns() and counts() from any thread.
-// Invariants: every QP that exists is registered (I9); a QP leaves RESET only under a reservation of
-// the rail (2 x rule); a QP is destroyed only from RESET, after its linger; one that cannot be
+// Invariants: every QP that exists is registered (I9); a QP leaves RESET only under a reservation
+// of the rail (2 x rule); a QP is destroyed only from RESET, after its linger; one that cannot be
 // fenced is kept until the pool goes, never reused or destroyed before.
 #pragma once
 

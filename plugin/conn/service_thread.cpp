@@ -1,5 +1,6 @@
 #include "plugin/conn/service_thread.h"
 
+#include <dlfcn.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -26,18 +27,24 @@ void consume_counter(int fd) {
   }
 }
 
-// libucs installs handlers for fatal signals when it is loaded; an MPI application's handlers are
-// its own. Whoever asks for them through UCX's own variable keeps them.
-void give_signals_back() {
-  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr || std::getenv("UCX_ERROR_SIGNALS") != nullptr)
-    return;
-  for (int signum : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signum);
+bool handler_is_of_ucs(int signum) {
+  struct sigaction action {};
+  Dl_info info{};
+  return sigaction(signum, nullptr, &action) == 0 &&
+         dladdr(reinterpret_cast<const void*>(action.sa_sigaction), &info) != 0 &&
+         info.dli_fname != nullptr && std::strstr(info.dli_fname, "libucs") != nullptr;
 }
 
 }  // namespace
 
+void ServiceThread::leave_signals_alone() {
+  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr || std::getenv("UCX_ERROR_SIGNALS") != nullptr)
+    return;
+  for (int signum : {SIGILL, SIGSEGV, SIGBUS, SIGFPE})
+    if (handler_is_of_ucs(signum)) ucs_debug_disable_signal(signum);
+}
+
 Result<std::unique_ptr<ServiceThread>> ServiceThread::create() {
-  give_signals_back();
   const int wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake < 0)
     return fail(errno, "eventfd", std::string("eventfd failed: ") + std::strerror(errno));

@@ -21,6 +21,11 @@ class ServiceThread {
  public:
   using Task = std::function<void()>;
 
+  // libucs installs handlers for fatal signals when it is loaded; an MPI application's handlers are
+  // its own. Puts back what was there, unless the user asks for the handlers through UCX's own
+  // variables. Early, once.
+  static void leave_signals_alone();
+
   // Fails with the errno of timerfd/eventfd or when ucs cannot start its thread.
   static Result<std::unique_ptr<ServiceThread>> create();
   ~ServiceThread();

@@ -22,7 +22,7 @@ enum class Stat : std::uint8_t {
   Atomics,          // atomic operations requested
   BytesSent,        // payload bytes of sends and puts
   BytesReceived,    // payload bytes of receives and gets
-  Connections,      // connections that were ever active
+  Connections,      // connections that ever carried traffic
   QpsCreated,       // RC queue pairs created
   QpsDestroyed,     // RC queue pairs destroyed
   QpsLiveMax,       // most RC queue pairs alive at one time

@@ -54,6 +54,7 @@ Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const Identity& self,
                                                      const Upcalls& upcalls) {
+  ServiceThread::leave_signals_alone();
   auto impl = std::make_unique<Impl>();
   impl->params = params;
   impl->self = self;

@@ -59,7 +59,7 @@ Stats Transport::Impl::collect() const {
     rail.bytes_sent += channel.bytes_sent;
     rail.bytes_received += channel.bytes_received;
     const std::uint64_t ups = connection.stats().ups.load(std::memory_order_relaxed);
-    stats[Stat::Connections] += ups > 0 ? 1 : 0;
+    stats[Stat::Connections] += connection.ever_used() ? 1 : 0;
     stats[Stat::Recoveries] += ups > 1 ? number(ups - 1) : 0;
     std::int64_t& longest = stats[Stat::MaxOutageUs];
     longest =

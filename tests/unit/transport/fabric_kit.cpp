@@ -1,0 +1,129 @@
+#include "tests/unit/transport/fabric_kit.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "ops/frag_pool.h"
+
+namespace mend::test {
+namespace {
+
+constexpr std::uint32_t kJob = 7;
+
+std::string fabric_name() {
+  static std::atomic<int> count{0};
+  return "test." + std::to_string(getpid()) + "." + std::to_string(count++);
+}
+
+void on_receive(void* context, RailId, conn::Peer* peer, std::uint8_t tag,
+                std::span<const std::byte> payload) {
+  auto* rank = static_cast<Rank*>(context);
+  const auto name = rank->names.find(peer);
+  rank->inbox.push_back({name == rank->names.end() ? 0xffffffffu : name->second,
+                         tag,
+                         {payload.begin(), payload.end()}});
+}
+
+}  // namespace
+
+std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(data.data() + i, &word, std::min<std::size_t>(8, bytes - i));
+  }
+  return data;
+}
+
+int Rank::progress() {
+  int events = 0;
+  for (std::size_t i = 0; i < transport->rails().size(); ++i)
+    events += transport->progress(RailId{static_cast<std::uint8_t>(i)});
+  return events;
+}
+
+void Rank::send(std::uint32_t other, std::size_t bytes, std::uint64_t seed, std::uint8_t tag) {
+  ops::Frag* frag = transport->alloc_frag(static_cast<std::uint32_t>(bytes));
+  const auto data = pattern(bytes, seed);
+  std::memcpy(frag->payload(), data.data(), bytes);
+  frag->length = static_cast<std::uint32_t>(bytes);
+  to(other).send_owned(*frag, tag);
+}
+
+Fabric::Fabric(std::uint32_t ranks, conn::Params params, bool introduce_all) {
+  params.verbs_library = "softhca";
+  params.softhca_path = MEND_SOFTHCA_PATH;
+  const std::string name = fabric_name();
+  setenv("SOFTHCA_FABRIC", name.c_str(), 1);
+  for (std::uint32_t i = 0; i < ranks; ++i) {
+    auto rank = std::make_unique<Rank>();
+    rank->rank = i;
+    conn::Identity self;
+    self.job_key = 0x1234;
+    self.jobid = kJob;
+    self.rank = i;
+    self.host = "here";
+    self.fabric = name;
+    self.expected_peers = ranks - 1;
+    conn::Upcalls upcalls;
+    upcalls.context = rank.get();
+    upcalls.receive = &on_receive;
+    upcalls.gave_up = [](void* context, conn::Peer*, const std::string& text) {
+      static_cast<Rank*>(context)->gave_up.push_back(text);
+    };
+    upcalls.unknown_peer = [](void* context, std::uint32_t who) {
+      static_cast<Rank*>(context)->unknown.push_back(who);
+    };
+    auto transport = conn::Transport::create(params, self, upcalls);
+    if (!transport) {
+      error_ = transport.error().message;
+      return;
+    }
+    rank->transport = std::move(*transport);
+    ranks_.push_back(std::move(rank));
+  }
+  if (!introduce_all) return;
+  for (std::uint32_t a = 0; a < ranks; ++a)
+    for (std::uint32_t b = 0; b < ranks; ++b)
+      if (a != b) introduce(a, b);
+}
+
+Fabric::~Fabric() = default;
+
+void Fabric::introduce(std::uint32_t a, std::uint32_t b) {
+  Rank& rank = *ranks_[a];
+  auto peer = rank.transport->add_peer(kJob, b, "here", ranks_[b]->transport->modex());
+  if (!peer) {
+    error_ = peer.error().message;
+    return;
+  }
+  rank.peers[b] = *peer;
+  rank.names[*peer] = b;
+}
+
+bool Fabric::until(const std::function<bool()>& done, int limit_ms) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    int events = 0;
+    for (const auto& rank : ranks_) events += rank->progress();
+    if (events == 0) std::this_thread::yield();
+  }
+  return true;
+}
+
+void Fabric::close_all() {
+  std::vector<std::thread> closers;
+  closers.reserve(ranks_.size());
+  for (const auto& rank : ranks_)
+    closers.emplace_back([raw = rank.get()] { raw->transport->close(); });
+  for (std::thread& closer : closers) closer.join();
+}
+
+}  // namespace mend::test
