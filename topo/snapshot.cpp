@@ -25,6 +25,13 @@ tl::unexpected<Error> hwloc_error(const char* what, const std::string& where) {
               std::string(what) + (where.empty() ? "" : " of " + where) + ": " + strerror(code));
 }
 
+// The GPU back ends load vendor libraries and the x86 one visits every CPU; Linux itself knows what
+// we ask. A back end that is not there cannot be skipped, which is just as well.
+void skip_slow_discovery(hwloc_topology_t t) {
+  for (const char* name : {"x86", "cuda", "nvml", "rsmi", "levelzero", "opencl", "gl"})
+    (void)hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, name);
+}
+
 // Only what the ranking needs: caches, cores and groups would just cost time.
 void keep_what_matters(hwloc_topology_t t) {
   hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -39,6 +46,7 @@ Result<Topology> open_topology(const Source& source) {
   Topology t(raw);
   if (!source.xml.empty() && hwloc_topology_set_xml(raw, source.xml.c_str()) != 0)
     return hwloc_error("hwloc_topology_set_xml", source.xml);
+  skip_slow_discovery(raw);
   keep_what_matters(raw);
   if (hwloc_topology_load(raw) != 0) return hwloc_error("hwloc_topology_load", source.xml);
   return t;
