@@ -1,0 +1,126 @@
+// Links that go down and up: events, silence, recovery within the retry time.
+#include <gtest/gtest.h>
+
+#include "tests/unit/softhca/verbs_kit.h"
+#include "tests/unit/softhca/world.h"
+
+namespace {
+
+using kit::Node;
+using kit::Qp;
+using kit::QpOptions;
+using kit::World;
+
+ibv_port_state state_of(ibv_context* ctx) {
+  ibv_port_attr attr{};
+  EXPECT_EQ(ibv_query_port(ctx, 1, &attr), 0);
+  return attr.state;
+}
+
+TEST(Ports, DownAndUpAreEventsForEverybody) {
+  World world;
+  ibv_context* a = world.open();
+  ibv_context* b = world.open();
+  EXPECT_TRUE(world.sim().set_port(0, 1, false));
+  EXPECT_FALSE(world.sim().set_port(0, 1, false)) << "already down";
+  for (ibv_context* ctx : {a, b}) {
+    EXPECT_EQ(state_of(ctx), IBV_PORT_DOWN);
+    EXPECT_EQ(kit::next_event(ctx, world.wait()), IBV_EVENT_PORT_ERR);
+    EXPECT_EQ(kit::next_event(ctx, world.wait(), 1'000'000), -1);
+  }
+  EXPECT_TRUE(world.sim().set_port(0, 1, true));
+  for (ibv_context* ctx : {a, b}) {
+    EXPECT_EQ(state_of(ctx), IBV_PORT_ACTIVE);
+    EXPECT_EQ(kit::next_event(ctx, world.wait()), IBV_EVENT_PORT_ACTIVE);
+  }
+  EXPECT_TRUE(world.sim().set_port(0, 1, false));
+  EXPECT_TRUE(world.sim().set_port(0, 1, true));
+  EXPECT_EQ(kit::next_event(a, world.wait()), IBV_EVENT_PORT_ERR) << "a short flap is two events";
+  EXPECT_EQ(kit::next_event(a, world.wait()), IBV_EVENT_PORT_ACTIVE);
+}
+
+TEST(Ports, TrafficOverADeadLinkTimesOut) {
+  World world;
+  Node a(world.open()), b(world.open());
+  Qp qa(a), qb(b);
+  kit::connect(qa, qb);
+  ASSERT_EQ(kit::post_recv(qb, 1, 0, 64), 0);
+  world.sim().set_port(0, 1, false);
+  ASSERT_EQ(kit::post(qa, {}), 0);
+  EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(kit::quiet(b.cq, world.wait(), 1'000'000));
+}
+
+TEST(Ports, AShortOutageIsRiddenOut) {
+  World world;
+  Node a(world.open()), b(world.open());
+  Qp qa(a, {.timeout = 14, .retry_cnt = 7}), qb(b);
+  kit::connect(qa, qb);
+  ASSERT_EQ(kit::post_recv(qb, 1, 0, 64), 0);
+  a.fill(0, 8, 5);
+  world.sim().set_port(0, 1, false);
+  ASSERT_EQ(kit::post(qa, {}), 0);
+  EXPECT_TRUE(kit::quiet(a.cq, world.wait(), 200'000'000));
+  world.sim().set_port(0, 1, true);
+  EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(kit::poll_one(b.cq, world.wait()).status, IBV_WC_SUCCESS);
+  EXPECT_TRUE(b.holds(0, 8, 5));
+}
+
+TEST(Ports, OnlyThePortsOfThePathMatter) {
+  World world("[x]\n[y]\n[z]\n");
+  Node a(world.open("x")), b(world.open("y"));
+  Qp qa(a), qb(b);
+  kit::connect(qa, qb);
+  world.sim().set_port(2, 1, false);
+  ASSERT_EQ(kit::post_recv(qb, 1, 0, 64), 0);
+  ASSERT_EQ(kit::post(qa, {}), 0);
+  EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_SUCCESS);
+  world.sim().set_port(1, 1, false);
+  ASSERT_EQ(kit::post_recv(qb, 1, 0, 64), 0);
+  ASSERT_EQ(kit::post(qa, {}), 0);
+  EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_RETRY_EXC_ERR)
+      << "the far port is down";
+}
+
+TEST(Ports, ConfiguredDownIsDownUntilRaised) {
+  World world("[x]\n[x/1]\nstate = down\n");
+  Node a(world.open()), b(world.open());
+  EXPECT_EQ(state_of(a.ctx), IBV_PORT_DOWN);
+  Qp qa(a), qb(b);
+  kit::connect(qa, qb);
+  ASSERT_EQ(kit::post_recv(qb, 1, 0, 64), 0);
+  ASSERT_EQ(kit::post(qa, {}), 0);
+  EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(world.sim().set_port(0, 1, true));
+  EXPECT_EQ(state_of(a.ctx), IBV_PORT_ACTIVE);
+  ASSERT_EQ(qa.to(IBV_QPS_RESET), 0);
+  ASSERT_EQ(qb.to(IBV_QPS_RESET), 0);
+  kit::connect(qa, qb);
+  ASSERT_EQ(kit::post_recv(qb, 2, 0, 64), 0);
+  ASSERT_EQ(kit::post(qa, {}), 0);
+  EXPECT_EQ(kit::poll_one(b.cq, world.wait()).wr_id, 2U);
+}
+
+TEST(Ports, DatagramsOverADeadLinkAreLost) {
+  World world;
+  Node a(world.open()), b(world.open());
+  Qp qa(a, {.type = IBV_QPT_UD}), qb(b, {.type = IBV_QPT_UD});
+  kit::bring_up_ud(qa);
+  kit::bring_up_ud(qb);
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.grh.dgid = kit::gid_of(b.ctx, 0);
+  attr.port_num = 1;
+  ibv_ah* ah = ibv_create_ah(a.pd, &attr);
+  ASSERT_NE(ah, nullptr);
+  ASSERT_EQ(kit::post_recv(qb, 1, 0, 4096), 0);
+  world.sim().set_port(0, 1, false);
+  ASSERT_EQ(kit::post(qa, {.ah = ah, .dest_qpn = qb.num()}), 0);
+  EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_SUCCESS);
+  world.sim().set_port(0, 1, true);
+  EXPECT_TRUE(kit::quiet(b.cq, world.wait(), 1'000'000));
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+}
+
+}  // namespace

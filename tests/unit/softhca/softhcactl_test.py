@@ -1,0 +1,113 @@
+"""softhcactl against a fabric that an unmodified verbs program keeps alive.
+
+Usage: softhcactl_test.py SOFTHCACTL LIBSOFTHCA
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+LIMIT = 30
+
+
+def fail(message):
+    print(message)
+    sys.exit(1)
+
+
+class Fabric:
+    """A pingpong server that waits for its client for ever: one live process."""
+
+    def __init__(self, ctl, library):
+        self.ctl_path = ctl
+        self.name = f"ut-ctl-{os.getpid()}"
+        self.env = {**os.environ, "SOFTHCA_FABRIC": self.name}
+        self.preload = {**self.env, "LD_PRELOAD": library}
+        port = str(random.randint(20000, 60000))
+        self.server = subprocess.Popen(
+            ["ibv_rc_pingpong", "-p", port], env=self.preload, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def ctl(self, *words, code=0):
+        done = subprocess.run([self.ctl_path, *words], env=self.env, capture_output=True, text=True, timeout=LIMIT)
+        if done.returncode != code:
+            fail(f"{words}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def json(self, *words):
+        return json.loads(self.ctl("--json", *words))
+
+    def port_state(self):
+        text = subprocess.run(["ibv_devinfo"], env=self.preload, capture_output=True, text=True, timeout=LIMIT).stdout
+        return next(line.split()[1] for line in text.splitlines() if line.strip().startswith("state:"))
+
+    def wait_until_up(self):
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            found = [f for f in self.json("list") if f["fabric"] == self.name and f.get("processes")]
+            if found and found[0]["processes"][0]["qps"] > 0:
+                return found[0]
+            time.sleep(0.05)
+        return fail("the server's fabric never appeared")
+
+    def close(self):
+        self.server.kill()
+        self.server.wait()
+        for name in os.listdir("/dev/shm"):
+            if name.startswith(f"softhca.{self.name}."):
+                os.unlink(f"/dev/shm/{name}")
+
+
+def expect(condition, message):
+    if not condition:
+        fail(message)
+
+
+def check(fabric):
+    described = fabric.wait_until_up()
+    expect(described["ports"][0]["device"] == "softhca0", described)
+    expect(described["ports"][0]["state"] == "up", described)
+    expect(described["processes"][0]["pid"] == fabric.server.pid, described)
+    expect(fabric.port_state() == "PORT_ACTIVE", "devinfo before")
+    expect("softhca0/1 down" in fabric.ctl("port", "softhca0", "1", "down"), "port down")
+    expect("already down" in fabric.ctl("port", "softhca0", "1", "down"), "port down again")
+    expect(fabric.port_state() == "PORT_DOWN", "devinfo while down")
+    expect(fabric.json("port", "softhca0", "1", "up")["changed"], "port up")
+    expect(fabric.port_state() == "PORT_ACTIVE", "devinfo after")
+    fabric.ctl("port", "softhca0", "1", "down")
+    fabric.ctl("reset")
+    expect(fabric.port_state() == "PORT_ACTIVE", "devinfo after reset")
+    counters = fabric.json("counters")
+    expect(any(q["pid"] == fabric.server.pid and q["type"] == "RC" for q in counters["qps"]), counters)
+    expect("messages" in fabric.ctl("counters"), "counters as text")
+    expect("no device 'nic9'; there is: softhca0" in fabric.ctl("port", "nic9", "1", "up", code=1), "unknown device")
+    expect("softhca0 has ports 1 to 1" in fabric.ctl("port", "softhca0", "7", "up", code=1), "unknown port")
+    expect("no fabric 'other' is running; there is: " in fabric.ctl("--fabric", "other", "counters", code=1), "other")
+    sideways = subprocess.run([fabric.ctl_path, "port", "softhca0", "1", "sideways"], capture_output=True, text=True)
+    expect(sideways.returncode != 0 and "sideways" in sideways.stderr + sideways.stdout, "bad state")
+
+
+def main():
+    ctl, library = (os.path.abspath(a) for a in sys.argv[1:3])
+    if shutil.which("ibv_rc_pingpong") is None:
+        print("ibv_rc_pingpong is not installed (package ibverbs-utils)")
+        return 77
+    fabric = Fabric(ctl, library)
+    try:
+        check(fabric)
+        fabric.server.kill()
+        fabric.server.wait()
+        stale = [f for f in fabric.json("list") if f["fabric"] == fabric.name]
+        expect(stale and stale[0].get("stale"), f"a dead fabric is shown as stale: {stale}")
+    finally:
+        fabric.close()
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

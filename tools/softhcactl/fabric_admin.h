@@ -1,0 +1,72 @@
+// A running fabric as its administrator sees it. Attaches as one more process of the fabric, so it
+// takes a slot while it lives. Not thread safe. Invariant: attach() succeeds only for a fabric that
+// some other process keeps alive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "softhca/engine/process.h"
+
+namespace softhcactl {
+
+struct PortView {
+  std::string device;
+  unsigned port = 0;
+  bool up = false;
+  const softhca::PortConf* conf = nullptr;
+};
+
+struct ProcessView {
+  uint32_t slot = 0;
+  int pid = 0;
+  unsigned qps = 0;
+};
+
+struct QpView {
+  uint32_t qpn = 0;
+  int pid = 0;
+  uint32_t type = 0;
+  uint32_t state = 0;
+  uint32_t dest_qpn = 0;
+  std::string device;
+  unsigned port = 0;
+  uint64_t tx_messages = 0;
+  uint64_t tx_bytes = 0;
+  uint64_t rnr_naks = 0;
+  uint64_t retries = 0;
+};
+
+class FabricAdmin {
+ public:
+  static tl::expected<std::unique_ptr<FabricAdmin>, std::string> attach(const std::string& fabric);
+  ~FabricAdmin();
+  FabricAdmin(const FabricAdmin&) = delete;
+  FabricAdmin& operator=(const FabricAdmin&) = delete;
+
+  const std::string& name() const { return name_; }
+  const softhca::FabricConf& conf() const { return fabric_.conf; }
+  std::vector<PortView> ports() const;
+  std::vector<ProcessView> processes();
+  std::vector<QpView> qps();
+
+  // Whether the port changed; a message if there is no such port.
+  tl::expected<bool, std::string> set_port(const std::string& device, unsigned port, bool up);
+  // Counters to zero, ports as configured.
+  void reset();
+
+ private:
+  explicit FabricAdmin(std::string name) : name_(std::move(name)) {}
+  template <typename Visit>
+  void for_each_qp(Visit visit);
+
+  std::string name_;
+  softhca::RealClock clock_;
+  softhca::Fabric fabric_;
+  std::unique_ptr<softhca::Process> process_;
+};
+
+}  // namespace softhcactl

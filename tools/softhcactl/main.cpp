@@ -1,0 +1,118 @@
+// softhcactl: look at and disturb a running fabric of the software HCA.
+// Exit codes: 0 done, 1 no such fabric, device or port, others from the command line parser.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "tools/softhcactl/fabric_admin.h"
+#include "tools/softhcactl/fabrics.h"
+#include "tools/softhcactl/render.h"
+
+namespace softhcactl {
+namespace {
+
+struct Options {
+  std::string fabric;
+  bool json = false;
+  std::string device;
+  unsigned port = 1;
+  std::string state;
+};
+
+int complain(const std::string& what) {
+  fmt::print(stderr, "softhcactl: {}\n", what);
+  return 1;
+}
+
+void show(const Options& options, const nlohmann::ordered_json& json, const std::string& text) {
+  fmt::print("{}", options.json ? json.dump(2) + "\n" : text);
+}
+
+int list_all(const Options& options) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  std::string text;
+  for (const FabricFile& file : find_fabrics()) {
+    if (!options.fabric.empty() && file.name != options.fabric) continue;
+    if (!file.live) {
+      all.push_back({{"fabric", file.name}, {"stale", true}});
+      text += fmt::format("fabric {}  stale: no process is attached\n", file.name);
+      continue;
+    }
+    auto admin = FabricAdmin::attach(file.name);
+    if (!admin) return complain(admin.error());
+    all.push_back(describe(**admin));
+    text += as_text(all.back());
+  }
+  if (all.empty() && !options.fabric.empty())
+    return complain(fmt::format("no fabric '{}'", options.fabric));
+  show(options, all, text.empty() ? "no fabric is running\n" : text);
+  return 0;
+}
+
+int set_port(const Options& options, FabricAdmin& admin) {
+  const auto changed = admin.set_port(options.device, options.port, options.state == "up");
+  if (!changed) return complain(changed.error());
+  const std::string text = fmt::format("{}/{} {}{}\n", options.device, options.port,
+                                       *changed ? "" : "already ", options.state);
+  show(options,
+       {{"device", options.device},
+        {"port", options.port},
+        {"state", options.state},
+        {"changed", *changed}},
+       text);
+  return 0;
+}
+
+int reset(const Options& options, FabricAdmin& admin) {
+  admin.reset();
+  show(options, {{"fabric", admin.name()}, {"reset", true}}, "reset\n");
+  return 0;
+}
+
+int counters(const Options& options, FabricAdmin& admin) {
+  const auto json = describe_counters(admin);
+  show(options, json, counters_as_text(json));
+  return 0;
+}
+
+int with_fabric(const Options& options, int (*command)(const Options&, FabricAdmin&)) {
+  const auto name = choose_fabric(options.fabric);
+  if (!name) return complain(name.error());
+  auto admin = FabricAdmin::attach(*name);
+  if (!admin) return complain(admin.error());
+  return command(options, **admin);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Looks at and disturbs a running fabric of the software HCA (docs/softhca.md)."};
+  app.add_option("--fabric", options.fabric,
+                 "fabric name; default: SOFTHCA_FABRIC, or the only one");
+  app.add_flag("--json", options.json, "answer in JSON");
+  app.require_subcommand(1);
+  app.fallthrough();
+  CLI::App* list = app.add_subcommand("list", "fabrics with their ports and processes");
+  CLI::App* port = app.add_subcommand("port", "take a port down or up");
+  port->add_option("DEVICE", options.device)->required();
+  port->add_option("PORT", options.port)->required();
+  port->add_option("STATE", options.state)->required()->check(CLI::IsMember({"up", "down"}));
+  CLI::App* count = app.add_subcommand("counters", "what each queue pair has sent");
+  app.add_subcommand("reset", "counters to zero, ports as configured");
+  CLI11_PARSE(app, argc, argv);
+  if (list->parsed()) return list_all(options);
+  if (port->parsed()) return with_fabric(options, set_port);
+  return with_fabric(options, count->parsed() ? counters : reset);
+}
+
+}  // namespace
+}  // namespace softhcactl
+
+int main(int argc, char** argv) {
+  try {
+    return softhcactl::run(argc, argv);
+  } catch (const std::exception& e) {
+    return softhcactl::complain(e.what());
+  }
+}
