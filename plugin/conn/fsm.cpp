@@ -120,7 +120,9 @@ Event message_event(const CtlMessage& message) {
 Outcome step(Fsm& fsm, const Event& event, TimeNs now, Actions& actions) {
   Step s{fsm, event, now, actions};
   if (is_message(event.kind)) note_life(s);
-  if (event.kind == EventKind::Timer) fsm.armed_at = kNever;  // it fired: arm it anew in any case
+  // The armed one fired: arm it anew in any case. An older one that was moved since changes
+  // nothing, else every move would leave a timer that renews itself for ever.
+  if (event.kind == EventKind::Timer && now >= fsm.armed_at) fsm.armed_at = kNever;
   const rules::Table& table =
       fsm.role == Role::Leader ? rules::leader_table() : rules::follower_table();
   const auto row = static_cast<std::size_t>(event.kind);

@@ -62,7 +62,8 @@ enum class EventKind : std::uint8_t {
   LogEmpty,   // replay finished: everything submitted before StartReplay is done
   ProbeOk,
   ProbeFailed,
-  // Time: the armed time has come (spurious ones are harmless). event.traffic is filled in.
+  // Time: the armed time has come; never before it. A timer that was moved since may still fire, in
+  // vain. event.traffic is filled in.
   Timer,
   // No rail (any rail again) can carry control messages to this peer. A machine starts as if up.
   PortDown,

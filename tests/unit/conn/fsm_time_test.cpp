@@ -127,6 +127,15 @@ TEST(Heartbeat, CanBeSwitchedOff) {
   EXPECT_EQ(f.armed_at, kNever);
 }
 
+TEST(Timer, MovedOnesDoNotMultiply) {
+  Fsm f = machine(Role::Leader, State::Active);
+  const Result armed = run(f, timer_event({}), kStart);
+  const TimeNs first = armed.find(T::ArmTimer)->at;
+  EXPECT_TRUE(run(f, timer_event({}), first).has(T::ArmTimer)) << "it fired";
+  EXPECT_FALSE(run(f, timer_event({}), first).has(T::ArmTimer)) << "a leftover of the same time";
+  EXPECT_FALSE(run(f, timer_event({}), first + 1).has(T::ArmTimer)) << "an older one";
+}
+
 // --- back-off ---
 
 TEST(Backoff, DoublesWithinItsLimits) {
