@@ -29,8 +29,8 @@ def vader_run(mode: str, timeout: float = 30.0) -> jobs.Result:
 
 def stats_of(rank: int, **changes) -> dict:
     line = {"rank": rank, "sends": 5, "recvs": 5, "puts": 0, "gets": 0, "atomics": 0,
-            "bytes_sent": 500, "bytes_received": 500, "dup_rx": 0, "srq_lost": 0, "qps_created": 3,
-            "qps_destroyed": 3, "rails": [{"name": "a/1", "bytes_sent": 500, "bytes_received": 500}]}
+            "bytes_sent": 500, "bytes_received": 500, "dup_rx": 0, "srq_lost": 0, "srq_depth": 64,
+            "qps_live_max": 3, "rails": [{"name": "a/1", "bytes_sent": 500, "bytes_received": 500}]}
     return line | changes
 
 
@@ -150,8 +150,8 @@ class Statistics(unittest.TestCase):
         result = mend_run(stats_of(0, recoveries=1), stats_of(1))
         self.assertEqual(verdict.faults(result, verdict.Demands(np=2, healthy=False)), [])
 
-    def test_a_leaked_queue_pair(self) -> None:
-        self.expect("queue pairs", mend_run(stats_of(0, qps_destroyed=2), stats_of(1)))
+    def test_too_few_receive_buffers(self) -> None:
+        self.expect("want two for each", mend_run(stats_of(0, srq_depth=5), stats_of(1)))
 
     def test_a_counter_that_must_move(self) -> None:
         self.expect("puts is 0", mend_run(stats_of(0), stats_of(1)), moves=("puts",))

@@ -93,9 +93,9 @@ def mend_faults(result: Result, demands: Demands, payload: int) -> list[str]:
                 rail["bytes_received"]]
         if len(one.get("rails", [])) < demands.rails or (demands.rails > 1 and len(used) < 2):
             wrong.append(f"rank {rank}: {len(used)} rail(s) in use, want {demands.rails}")
-        if one.get("qps_created") != one.get("qps_destroyed"):
-            wrong.append(f"rank {rank}: {one.get('qps_created')} queue pairs created, "
-                         f"{one.get('qps_destroyed')} destroyed")
+        if one.get("srq_depth", 0) < 2 * one.get("qps_live_max", 0):
+            wrong.append(f"rank {rank}: {one.get('srq_depth')} receive buffers for "
+                         f"{one.get('qps_live_max')} live queue pairs, want two for each")
     wrong += [f"{name} is {total(stats, name)}, legal is {bound}"
               for name, bound in demands.bounds.items() if total(stats, name) > bound]
     return wrong
