@@ -259,6 +259,18 @@ TEST(F6, DataEpochIsTheLastOneThatCarriedData) {  // MUT 9 of recovery.pml
   }
 }
 
+TEST(F6, DataEpochMovesWhenPostingBegins) {
+  Fsm leader = machine(Role::Leader, State::Requesting);
+  run(leader, message(MsgType::Rep, kCur));
+  EXPECT_EQ(leader.data_epoch, Epoch{2});
+  done(leader, EventKind::QpReady);
+  EXPECT_EQ(leader.data_epoch, kCur);
+  Fsm follower = machine(Role::Follower, State::Prepared);
+  EXPECT_EQ(follower.data_epoch, Epoch{2});
+  run(follower, message(MsgType::Commit, kCur));
+  EXPECT_EQ(follower.data_epoch, kCur);
+}
+
 TEST(F6, LeaderStopsAskingAnUnansweredEpoch) {
   Fsm f = machine(Role::Leader, State::Requesting);
   f.resend_at = f.armed_at = kStart;
