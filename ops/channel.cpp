@@ -42,7 +42,7 @@ Channel::Channel(Poller& home, const ChannelConfig& config, const ChannelEvents&
       config_(config),
       events_(events) {
   wr_.sg_list = &sge_;
-  wr_.num_sge = 1;
+  use_wr_for_sends();
 }
 
 Channel::~Channel() = default;

@@ -130,11 +130,9 @@ class alignas(64) Channel {
   // ------------------------------------------------------------------- frag.length payload bytes
   // are in place, frag.held == kHoldUser. With want_callback frag.sent runs once from progress
   // after the first post, and the caller keeps its hold at least until then.
-  void send(Frag& frag, std::uint8_t tag, bool want_callback) {
-    submit_send(frag, Kind::Data, tag, 0, want_callback, kHoldUser);
-  }
+  void send(Frag& frag, std::uint8_t tag, bool want_callback);
   // The same without callback, and the caller's hold goes with the call.
-  void send_owned(Frag& frag, std::uint8_t tag) { submit_send(frag, Kind::Data, tag, 0, false, 0); }
+  void send_owned(Frag& frag, std::uint8_t tag);
   void rdma(RdmaOp& op);
   void atomic(AmoCall& call);
   std::uint64_t held_bytes()
@@ -155,7 +153,7 @@ class alignas(64) Channel {
                        const std::byte* payload, Epoch lane_epoch);
   void on_short_message(std::uint32_t bytes);
   bool events_pending() const { return events_pending_.load(std::memory_order_relaxed) != 0; }
-  void run_events();  // with no lock held
+  [[gnu::noinline]] void run_events();  // with no lock held
 
   // --- acknowledgements
   // -----------------------------------------------------------------------------------------
@@ -205,18 +203,26 @@ class alignas(64) Channel {
 
   // All below are called with lock_ held unless they say otherwise.
   // channel_submit.cpp
-  void submit_send(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux, bool want_callback,
-                   std::uint8_t user_hold);  // takes lock_
   void submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux, bool want_callback,
                      std::uint8_t user_hold);
   void pump();
+  [[gnu::noinline]] void pump_pending();
   bool post_send(LogEntry& entry);
-  bool post_rdma(LogEntry& entry);
+  [[gnu::noinline]] bool post_rdma(LogEntry& entry);
   bool post(std::uint64_t wr_base, unsigned flags);
-  bool window_refuses(LogEntry& entry, std::uint32_t distance);
-  void note_first_post(LogEntry& entry);
-  void set_blocked(bool blocked);
-  void need_attention();
+  void use_wr_for_sends();
+  std::uint32_t signal_share(const Frag& frag) const;
+  [[gnu::noinline]] bool window_refuses(LogEntry& entry, std::uint32_t distance);
+  [[gnu::cold, gnu::noinline]] void note_replay(const LogEntry& entry);
+  [[gnu::noinline]] void set_blocked(bool blocked);
+  void need_attention() {
+    if (!attention_) [[unlikely]] {
+      join_attention();
+    }
+  }
+  [[gnu::noinline]] void join_attention();
+  [[gnu::cold, gnu::noinline]] void refuse_submission(Frag& frag, std::uint8_t user_hold);
+  [[gnu::cold, gnu::noinline]] void want_lane();
   bool can_post() const {
     return state_.load(std::memory_order_relaxed) == LaneState::Posting && !broken_;
   }
@@ -226,10 +232,12 @@ class alignas(64) Channel {
   void accept_acked(std::uint64_t acked);
   void load_ack_cell();
   void advance_done();
-  void finish_piece(LogEntry& entry);
+  [[gnu::cold, gnu::noinline]] void settle_cursors();
+  [[gnu::noinline]] void finish_piece(LogEntry& entry);
+  void retire_rdma(LogEntry& entry);
   void drop_wire(LogEntry& entry);
-  void retire_to(std::uint32_t sq_position);
-  bool write_ack();
+  [[gnu::noinline]] void retire_to(std::uint32_t sq_position);
+  [[gnu::noinline]] bool write_ack();
   bool look(bool long_idle);  // takes lock_; false: needs no more attention
 
   // channel_replay.cpp
@@ -237,22 +245,22 @@ class alignas(64) Channel {
   void release_wire();
 
   // channel.cpp
-  void note_lost(int status, std::uint32_t vendor_err);
-  void note_fault(Fault fault, std::uint64_t detail);
+  [[gnu::cold, gnu::noinline]] void note_lost(int status, std::uint32_t vendor_err);
+  [[gnu::cold, gnu::noinline]] void note_fault(Fault fault, std::uint64_t detail);
   void raise(std::uint32_t bits) {
     events_pending_.store(events_pending_.load(std::memory_order_relaxed) | bits,
                           std::memory_order_relaxed);
   }
-  RxVerdict refuse_receive(const DataHeader& header, Epoch lane_epoch);
+  [[gnu::cold, gnu::noinline]] RxVerdict refuse_receive(const DataHeader& header, Epoch lane_epoch);
 
   // amo.cpp
-  void run_atomic(const DataHeader& header, std::uint32_t payload_bytes,
-                  const std::byte* payload);  // takes lock_
-  void finish_atomic(const DataHeader& header, std::uint32_t payload_bytes,
-                     const std::byte* payload);  // takes lock_
-  bool submit_call(AmoCall& call);               // takes lock_
-  bool submit_reply(const Reply& reply);         // takes lock_
-  void retry_waiting();                          // takes lock_
+  [[gnu::noinline]] void run_atomic(const DataHeader& header, std::uint32_t payload_bytes,
+                                    const std::byte* payload);  // takes lock_
+  [[gnu::noinline]] void finish_atomic(const DataHeader& header, std::uint32_t payload_bytes,
+                                       const std::byte* payload);  // takes lock_
+  bool submit_call(AmoCall& call);                                 // takes lock_
+  bool submit_reply(const Reply& reply);                           // takes lock_
+  void retry_waiting();                                            // takes lock_
 
   mutable SpinLock lock_;
   std::atomic<LaneState> state_{LaneState::None};
@@ -260,6 +268,7 @@ class alignas(64) Channel {
   bool attention_ = false;  // on the Poller's list
   bool blocked_ = false;    // the log waits for the window
   bool replaying_ = false;
+  bool steady_ = false;  // Posting and not replaying: no cursor needs special care
   bool first_rx_seen_ = false;
   bool lost_reported_ = false;
   std::atomic<std::uint32_t> events_pending_{0};
@@ -273,16 +282,19 @@ class alignas(64) Channel {
   std::uint32_t send_depth_;
   std::uint32_t signal_every_;
   std::uint32_t max_inline_;
-  std::uint32_t sq_posted_ = 0;         // WRs of this lane
-  std::uint32_t sq_retired_ = 0;        // of these, known to have left the SQ
-  std::uint32_t unsignalled_ = 0;       // WRs since the last signalled one
-  std::uint32_t unsignalled_hold_ = 0;  // Frag bytes held by them
-  std::uint64_t log_wr_base_ = 0;       // make_wr_id(Log, epoch, 0)
+  std::uint32_t sq_posted_ = 0;   // WRs of this lane
+  std::uint32_t sq_retired_ = 0;  // of these, known to have left the SQ
+  std::uint32_t unsignalled_ =
+      0;  // WRs since the last signalled one, and a share for the memory they hold
+  std::uint32_t wire_entries_ =
+      0;  // posted log entries whose completion must be seen: RDMA, and SENDs read in place
+  std::uint64_t log_wr_base_ = 0;  // make_wr_id(Log, epoch, 0)
   std::uint64_t ack_wr_base_ = 0;
   OpLog log_;
   ibv_send_wr wr_{};  // the one work request, reused
   ibv_sge sge_{};
   Lane lane_;
+  int (*post_send_)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;  // of the lane's device
 
   // Receiving.
   static constexpr std::uint32_t kNoEpoch = 0xffffffffu;

@@ -26,7 +26,7 @@ void Channel::accept_acked(std::uint64_t acked) {
   acked_ = acked;
   advance_done();
   if (log_.posted() != log_.end()) [[unlikely]] {
-    pump();
+    pump_pending();
   }
 }
 
@@ -80,12 +80,19 @@ void Channel::advance_done() {
   }
   log_.set_done(position);
   held_bytes_.store(held, std::memory_order_relaxed);
-  if (log_.posted() < position) [[unlikely]] {  // acknowledged while no lane is up
-    log_.set_posted(position);
-    log_.set_retired(position);
+  if (!steady_) [[unlikely]] {
+    settle_cursors();
   }
-  if (replaying_ && position >= replay_end_) [[unlikely]] {
+}
+
+void Channel::settle_cursors() {
+  if (log_.posted() < log_.done()) {  // acknowledged while nothing may be posted
+    log_.set_posted(log_.done());
+    log_.set_retired(log_.done());
+  }
+  if (replaying_ && log_.done() >= replay_end_) {
     replaying_ = false;
+    steady_ = state_.load(std::memory_order_relaxed) == LaneState::Posting;
     raise(kEvLogEmpty);
   }
 }
@@ -106,13 +113,22 @@ void Channel::on_send_completion(const ibv_wc& wc) {
   }
   retire_to(wr_lower(wc.wr_id));
   if (log_.posted() != log_.end()) [[unlikely]] {
-    pump();
+    pump_pending();
   }
 }
 
 // A success completion: this WR and all before it in the send queue were executed (R1, R4).
 void Channel::retire_to(std::uint32_t sq_position) {
   sq_retired_ = sq_position + 1;
+  if (wire_entries_ == 0) [[likely]] {
+    // Inline SENDs only: nothing waits for this. Their log slots are free but for the WRs behind
+    // this one.
+    const std::uint64_t behind = sq_posted_ - sq_retired_;
+    if (log_.posted() - log_.retired() > behind) {
+      log_.set_retired(log_.posted() - behind);
+    }
+    return;
+  }
   std::uint64_t position = log_.retired();
   for (; position != log_.posted(); ++position) {
     LogEntry& entry = log_.at(position);
@@ -120,7 +136,7 @@ void Channel::retire_to(std::uint32_t sq_position) {
       break;
     }
     if (entry.kind != LogKind::Send) {
-      finish_piece(entry);
+      retire_rdma(entry);
     } else {
       drop_wire(entry);
     }
@@ -129,17 +145,23 @@ void Channel::retire_to(std::uint32_t sq_position) {
   advance_done();
 }
 
+void Channel::retire_rdma(LogEntry& entry) {
+  if ((entry.flags & kLogDone) ==
+      0) {  // else it was not posted on this lane: settled before the replay
+    --wire_entries_;
+    finish_piece(entry);
+  }
+}
+
 void Channel::drop_wire(LogEntry& entry) {
   if ((entry.flags & kLogWire) != 0) {
     entry.flags &= static_cast<std::uint8_t>(~kLogWire);
+    --wire_entries_;
     release_hold(entry.frag(), kHoldWire);
   }
 }
 
 void Channel::finish_piece(LogEntry& entry) {
-  if ((entry.flags & kLogDone) != 0) {
-    return;
-  }
   entry.flags |= kLogDone;
   RdmaOp& op = entry.rdma();
   if (--op.pieces_left == 0) {
@@ -170,10 +192,11 @@ bool Channel::write_ack() {
     flags |= IBV_SEND_SIGNALED;
   }
   wr_.opcode = IBV_WR_RDMA_WRITE;
-  wr_.num_sge = 1;
   wr_.wr.rdma.remote_addr = lane_.ack_cell_addr;
   wr_.wr.rdma.rkey = lane_.ack_cell_rkey.value;
-  if (!post(ack_wr_base_, flags)) {
+  const bool posted = post(ack_wr_base_, flags);
+  use_wr_for_sends();
+  if (!posted) {
     return false;
   }
   acked_to_peer_.store(rx_next, std::memory_order_relaxed);

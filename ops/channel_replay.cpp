@@ -20,7 +20,8 @@ void Channel::attach(const Lane& lane) {
   sq_posted_ = 0;
   sq_retired_ = 0;
   unsignalled_ = 0;
-  unsignalled_hold_ = 0;
+  wire_entries_ = 0;
+  post_send_ = lane.qp->context->ops.post_send;
   broken_ = false;
   first_rx_seen_ = false;
   lost_reported_ = false;
@@ -44,6 +45,7 @@ ReplayVerdict Channel::start(Seq peer_rx_next) {
   log_.set_retired(log_.done());
   replay_end_ = log_.end();
   replaying_ = !log_.all_done();
+  steady_ = !replaying_;
   if (!replaying_) {
     raise(kEvLogEmpty);
   }
@@ -90,6 +92,7 @@ void Channel::stop_posting() {
   const std::lock_guard guard(lock_);
   if (state_.load(std::memory_order_relaxed) != LaneState::None) {
     state_.store(LaneState::Stopped, std::memory_order_relaxed);
+    steady_ = false;
   }
   set_blocked(false);
 }
@@ -98,6 +101,7 @@ TxRxProgress Channel::detach() {
   const std::lock_guard guard(lock_);
   release_wire();
   state_.store(LaneState::None, std::memory_order_relaxed);
+  steady_ = false;
   lane_.qp = nullptr;
   rx_epoch_ = kNoEpoch;  // nothing is counted after the sample below (F1)
   set_blocked(false);
@@ -115,6 +119,7 @@ void Channel::release_wire() {
   for (std::uint64_t i = log_.retired(); i != log_.posted(); ++i) {
     drop_wire(log_.at(i));
   }
+  wire_entries_ = 0;
   log_.set_posted(log_.done());
   log_.set_retired(log_.done());
 }

@@ -16,10 +16,18 @@ constexpr std::uint32_t kMaxUnsignalledHold = 4096;
 
 }  // namespace
 
-void Channel::submit_send(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux,
-                          bool want_callback, std::uint8_t user_hold) {
+[[gnu::flatten]] void Channel::send_owned(Frag& frag, std::uint8_t tag) {
   lock_.lock();
-  submit_locked(frag, kind, tag, aux, want_callback, user_hold);
+  submit_locked(frag, Kind::Data, tag, 0, false, 0);
+  lock_.unlock();
+  if (events_pending()) [[unlikely]] {
+    run_events();
+  }
+}
+
+[[gnu::flatten]] void Channel::send(Frag& frag, std::uint8_t tag, bool want_callback) {
+  lock_.lock();
+  submit_locked(frag, Kind::Data, tag, 0, want_callback, kHoldUser);
   lock_.unlock();
   if (events_pending()) [[unlikely]] {
     run_events();
@@ -29,10 +37,7 @@ void Channel::submit_send(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t
 void Channel::submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux,
                             bool want_callback, std::uint8_t user_hold) {
   if (frag.length > config_.max_payload) [[unlikely]] {
-    note_fault(Fault::MessageTooLong, frag.length);
-    if (user_hold == 0) {
-      release_hold(frag, kHoldUser);
-    }
+    refuse_submission(frag, user_hold);
     return;
   }
   LogEntry& entry = log_.append();
@@ -55,6 +60,13 @@ void Channel::submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32
                     std::memory_order_relaxed);
   need_attention();
   pump();
+}
+
+void Channel::refuse_submission(Frag& frag, std::uint8_t user_hold) {
+  note_fault(Fault::MessageTooLong, frag.length);
+  if (user_hold == 0) {
+    release_hold(frag, kHoldUser);
+  }
 }
 
 void Channel::rdma(RdmaOp& op) {
@@ -91,10 +103,7 @@ void Channel::rdma(RdmaOp& op) {
 
 void Channel::pump() {
   if (!can_post()) [[unlikely]] {
-    if (state_.load(std::memory_order_relaxed) == LaneState::None && !wanted_raised_) {
-      wanted_raised_ = true;
-      raise(kEvWanted);
-    }
+    want_lane();
     return;
   }
   while (log_.posted() != log_.end()) {
@@ -111,6 +120,15 @@ void Channel::pump() {
   }
   if (blocked_) [[unlikely]] {
     set_blocked(false);
+  }
+}
+
+void Channel::pump_pending() { pump(); }
+
+void Channel::want_lane() {
+  if (state_.load(std::memory_order_relaxed) == LaneState::None && !wanted_raised_) {
+    wanted_raised_ = true;
+    raise(kEvWanted);
   }
 }
 
@@ -140,21 +158,36 @@ bool Channel::post_send(LogEntry& entry) {
     sge_.lkey = frag.keys->lkey[lane_.local_rail.value].value;
     entry.flags |= kLogWire;
     frag.held.fetch_or(kHoldWire, std::memory_order_relaxed);
-    unsignalled_hold_ += frag.capacity;
+    unsignalled_ += signal_share(frag);
+    ++wire_entries_;
   }
-  if (++unsignalled_ >= signal_every_ || unsignalled_hold_ >= kMaxUnsignalledHold) [[unlikely]] {
+  if (++unsignalled_ >= signal_every_) [[unlikely]] {
     flags |= IBV_SEND_SIGNALED;
   }
-  wr_.opcode = IBV_WR_SEND;
-  wr_.num_sge = 1;
   entry.sq_position = sq_posted_;
   if (!post(log_wr_base_, flags)) [[unlikely]] {
     drop_wire(entry);
     return false;
   }
   acked_to_peer_.store(rx_next, std::memory_order_relaxed);
-  note_first_post(entry);
+  const std::uint8_t before_post = entry.flags;
+  entry.flags = before_post | kLogEverPosted;
+  if ((before_post & (kLogEverPosted | kLogCallback)) == 0) [[likely]] {
+    ++tx_sent_;
+  } else if ((before_post & kLogEverPosted) == 0) {
+    ++tx_sent_;
+    home_.push_sent(frag);
+  } else {
+    note_replay(entry);
+  }
   return true;
+}
+
+// Of signal_every_: so that unsignalled WRs never hold back more than kMaxUnsignalledHold bytes of
+// Frags.
+std::uint32_t Channel::signal_share(const Frag& frag) const {
+  return static_cast<std::uint32_t>(std::uint64_t{frag.capacity} * signal_every_ /
+                                    kMaxUnsignalledHold);
 }
 
 // A distance of half the number space or more is a SEND acknowledged while it waited to be
@@ -193,11 +226,23 @@ bool Channel::post_rdma(LogEntry& entry) {
   wr_.wr.rdma.remote_addr = op.remote + entry.offset;
   wr_.wr.rdma.rkey = op.remote_keys.rkey[lane_.remote_rail.value].value;
   entry.sq_position = sq_posted_;
-  if (!post(log_wr_base_, flags)) [[unlikely]] {
+  const bool posted = post(log_wr_base_, flags);
+  use_wr_for_sends();
+  if (!posted) [[unlikely]] {
     return false;
   }
-  note_first_post(entry);
+  ++wire_entries_;
+  if ((entry.flags & kLogEverPosted) != 0) [[unlikely]] {
+    note_replay(entry);
+  }
+  entry.flags |= kLogEverPosted;
   return true;
+}
+
+// wr_ always stands ready for a SEND; whoever changes it puts it back.
+void Channel::use_wr_for_sends() {
+  wr_.opcode = IBV_WR_SEND;
+  wr_.num_sge = 1;
 }
 
 // Hands wr_ to the device at position sq_posted_.
@@ -205,7 +250,7 @@ bool Channel::post(std::uint64_t wr_base, unsigned flags) {
   wr_.wr_id = wr_base | sq_posted_;
   wr_.send_flags = flags;
   ibv_send_wr* bad = nullptr;
-  const int refused = ibv_post_send(lane_.qp, &wr_, &bad);
+  const int refused = post_send_(lane_.qp, &wr_, &bad);
   if (refused != 0) [[unlikely]] {
     note_lost(kStatusPostFailed, static_cast<std::uint32_t>(refused));
     return false;
@@ -213,24 +258,13 @@ bool Channel::post(std::uint64_t wr_base, unsigned flags) {
   ++sq_posted_;
   if ((flags & IBV_SEND_SIGNALED) != 0) {
     unsignalled_ = 0;
-    unsignalled_hold_ = 0;
   }
   return true;
 }
 
-void Channel::note_first_post(LogEntry& entry) {
-  if ((entry.flags & kLogEverPosted) != 0) [[unlikely]] {
-    ++stats_.replayed;
-    stats_.replayed_bytes += entry.length;
-    return;
-  }
-  entry.flags |= kLogEverPosted;
-  if (entry.kind == LogKind::Send) {
-    ++tx_sent_;
-    if ((entry.flags & kLogCallback) != 0) {
-      home_.push_sent(entry.frag());
-    }
-  }
+void Channel::note_replay(const LogEntry& entry) {
+  ++stats_.replayed;
+  stats_.replayed_bytes += entry.length;
 }
 
 void Channel::set_blocked(bool blocked) {
@@ -240,11 +274,9 @@ void Channel::set_blocked(bool blocked) {
   }
 }
 
-void Channel::need_attention() {
-  if (!attention_) [[unlikely]] {
-    attention_ = true;
-    home_.want_attention(*this);
-  }
+void Channel::join_attention() {
+  attention_ = true;
+  home_.want_attention(*this);
 }
 
 }  // namespace mend::ops

@@ -104,7 +104,13 @@ ucs_mpool_ops_t FragPool::Ucs::kOps = {.chunk_alloc = alloc_chunk,
 FragPool::FragPool(const FragPoolConfig& config, const MemoryHooks& hooks)
     : config_(config), hooks_(hooks) {}
 
-FragPool::~FragPool() = default;
+FragPool::~FragPool() {
+  while (free_ != nullptr) {
+    Frag* frag = free_;
+    free_ = reinterpret_cast<Frag*>(frag->due_next);
+    ucs_mpool_put(frag);
+  }
+}
 
 Result<std::unique_ptr<FragPool>> FragPool::create(const FragPoolConfig& config,
                                                    const MemoryHooks& hooks) {
@@ -122,34 +128,19 @@ Result<std::unique_ptr<FragPool>> FragPool::create(const FragPoolConfig& config,
   return pool;
 }
 
-Frag* FragPool::get() {
-  lock_.lock();
-  if (exhausted_) [[unlikely]] {
+// Under lock_. The ucs pool owns the chunks; Frags come back to free_ and go to ucs at the end.
+Frag* FragPool::refill() {
+  if (exhausted_) {
     // Growing failed: try it again now and then only, for each attempt is expensive and ucs logs
     // it.
     if (ucs_mpool_is_empty(&ucs_->pool) && ++refused_ % kRetryGrowthEvery != 0) {
-      lock_.unlock();
       return nullptr;
     }
     exhausted_ = false;
   }
   auto* frag = static_cast<Frag*>(ucs_mpool_get(&ucs_->pool));
-  if (frag != nullptr) [[likely]] {
-    ++live_;
-    lock_.unlock();
-    frag->held.store(kHoldUser, std::memory_order_relaxed);
-    return frag;
-  }
-  exhausted_ = true;
-  lock_.unlock();
-  return nullptr;
-}
-
-void FragPool::put(Frag& frag) {
-  lock_.lock();
-  ucs_mpool_put(&frag);
-  --live_;
-  lock_.unlock();
+  exhausted_ = frag == nullptr;
+  return frag;
 }
 
 FragPoolCounters FragPool::counters() const {

@@ -40,23 +40,46 @@ class FragPool {
   FragPool(const FragPool&) = delete;
   FragPool& operator=(const FragPool&) = delete;
 
-  Frag* get();           // nullptr: memory or registration exhausted
-  void put(Frag& frag);  // all holds are gone
+  Frag* get() {  // nullptr: memory or registration exhausted
+    lock_.lock();
+    Frag* frag = free_;
+    if (frag != nullptr) [[likely]] {
+      free_ = reinterpret_cast<Frag*>(frag->due_next);
+    } else {
+      frag = refill();
+    }
+    if (frag != nullptr) [[likely]] {
+      ++live_;
+      frag->held.store(kHoldUser, std::memory_order_relaxed);
+    }
+    lock_.unlock();
+    return frag;
+  }
+  void put(Frag& frag) {  // all holds are gone
+    lock_.lock();
+    frag.due_next = reinterpret_cast<DueLink>(free_);
+    free_ = &frag;
+    --live_;
+    lock_.unlock();
+  }
   std::uint32_t capacity() const { return config_.payload_bytes; }
   FragPoolCounters counters() const;
 
  private:
   struct Ucs;  // the ucs pool and its callbacks
   FragPool(const FragPoolConfig& config, const MemoryHooks& hooks);
+  [[gnu::cold, gnu::noinline]] Frag* refill();
 
-  FragPoolConfig config_;
-  MemoryHooks hooks_;
   mutable SpinLock lock_;
-  std::uint64_t live_ = 0;  // under lock_, as is what follows
+  Frag* free_ =
+      nullptr;  // under lock_, as is what follows: Frags in front of the ucs pool, hottest first
+  std::uint64_t live_ = 0;
   std::uint64_t chunks_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint32_t refused_ = 0;
   bool exhausted_ = false;  // the last attempt to grow failed
+  FragPoolConfig config_;
+  MemoryHooks hooks_;
   std::unique_ptr<Ucs> ucs_;
 };
 

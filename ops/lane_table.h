@@ -22,14 +22,16 @@ struct LaneEntry {
   DeliverFn deliver = nullptr;
   void* context = nullptr;
 };
+static_assert(sizeof(LaneEntry) == 32);
 
 class LaneTable {
  public:
   LaneTable() : slots_(kInitialSlots) {}
 
   LaneEntry* find(Qpn qpn) {
-    for (std::uint32_t i = home(qpn);; i = (i + 1) & mask()) {
-      LaneEntry& slot = slots_[i];
+    LaneEntry* const slots = slots_.data();
+    for (std::uint32_t i = home(qpn);; i = (i + 1) & mask_) {
+      LaneEntry& slot = slots[i];
       if (slot.channel == nullptr) {
         return nullptr;
       }
@@ -76,13 +78,12 @@ class LaneTable {
  private:
   static constexpr std::uint32_t kInitialSlots = 16;
 
-  std::uint32_t mask() const { return static_cast<std::uint32_t>(slots_.size()) - 1; }
-  std::uint32_t home(Qpn qpn) const { return (qpn.value * 0x9e3779b1u >> 8) & mask(); }
+  std::uint32_t home(Qpn qpn) const { return (qpn.value * 0x9e3779b1u >> 8) & mask_; }
 
   void insert(const LaneEntry& entry) {
     std::uint32_t i = home(entry.qpn);
     while (slots_[i].channel != nullptr) {
-      i = (i + 1) & mask();
+      i = (i + 1) & mask_;
     }
     slots_[i] = entry;
   }
@@ -90,6 +91,7 @@ class LaneTable {
   void rehash(std::size_t slots) {
     std::vector<LaneEntry> old(slots);
     old.swap(slots_);
+    mask_ = static_cast<std::uint32_t>(slots) - 1;
     for (const LaneEntry& entry : old) {
       if (entry.channel != nullptr) {
         insert(entry);
@@ -100,10 +102,9 @@ class LaneTable {
   // Moves back the entries whose probe sequence runs over the hole, so that lookups need no
   // tombstones.
   void close_gap(std::uint32_t hole) {
-    for (std::uint32_t i = (hole + 1) & mask(); slots_[i].channel != nullptr;
-         i = (i + 1) & mask()) {
+    for (std::uint32_t i = (hole + 1) & mask_; slots_[i].channel != nullptr; i = (i + 1) & mask_) {
       const std::uint32_t wanted = home(slots_[i].qpn);
-      if (((i - wanted) & mask()) >= ((i - hole) & mask())) {
+      if (((i - wanted) & mask_) >= ((i - hole) & mask_)) {
         slots_[hole] = slots_[i];
         hole = i;
       }
@@ -112,6 +113,7 @@ class LaneTable {
   }
 
   std::vector<LaneEntry> slots_;
+  std::uint32_t mask_ = kInitialSlots - 1;
   std::uint32_t count_ = 0;
 };
 

@@ -44,8 +44,8 @@ class OpLog {
   explicit OpLog(std::uint32_t capacity = 32);  // rounded up to a power of two
 
   LogEntry& append() {
-    if (end_ - base() > mask_) [[unlikely]] {
-      grow();
+    if (end_ == limit_) [[unlikely]] {
+      make_room();
     }
     return ring_[end_++ & mask_];
   }
@@ -65,10 +65,11 @@ class OpLog {
   void set_posted(std::uint64_t position) { posted_ = position; }
 
  private:
-  void grow();
+  [[gnu::noinline]] void make_room();
 
   std::unique_ptr<LogEntry[]> ring_;
   std::uint64_t mask_ = 0;
+  std::uint64_t limit_ = 0;  // no need to look at base() before end_ gets here
   std::uint64_t done_ = 0;
   std::uint64_t retired_ = 0;
   std::uint64_t posted_ = 0;

@@ -54,8 +54,7 @@ class Poller {
   void push_done(RdmaOp& op) { push_due(op, kDueRdma); }
   void push_done(AmoCall& call) { push_due(call, kDueAmo); }
   bool callbacks_due() const {
-    return due_.load(std::memory_order_relaxed) != 0 ||
-           due_run_.load(std::memory_order_relaxed) != 0;
+    return (due_.load(std::memory_order_relaxed) | due_run_.load(std::memory_order_relaxed)) != 0;
   }
   void set_cq_depth(std::uint32_t cq_depth) { cq_depth_ = cq_depth; }
 
@@ -79,9 +78,25 @@ class Poller {
   struct BufList {
     RecvBuf* head = nullptr;
     RecvBuf* tail = nullptr;
-    void push(RecvBuf& buf);
-    RecvBuf* pop();
-    void append(BufList& other);
+    void push(RecvBuf& buf) {
+      buf.next = nullptr;
+      (head == nullptr ? head : tail->next) = &buf;
+      tail = &buf;
+    }
+    RecvBuf* pop() {
+      RecvBuf* buf = head;
+      if (buf != nullptr) {
+        head = buf->next;
+      }
+      return buf;
+    }
+    void append(BufList& other) {
+      if (other.head != nullptr) [[unlikely]] {
+        (head == nullptr ? head : tail->next) = other.head;
+        tail = other.tail;
+        other.head = nullptr;
+      }
+    }
   };
 
   template <typename T>
@@ -98,13 +113,16 @@ class Poller {
   int poll(BufList& into, Events& events);
   void dispatch(const ibv_wc& wc, BufList& into, Events& events);
   void dispatch_receive(const ibv_wc& wc, BufList& into, Events& events);
-  void dispatch_flag(const ibv_wc& wc);
+  [[gnu::cold, gnu::noinline]] void refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane,
+                                                   Events& events);
+  [[gnu::cold, gnu::noinline]] void dispatch_flag(const ibv_wc& wc);
   int deliver_ready();
-  int run_due();
+  [[gnu::noinline]] int run_due();
   static DueLink& link_of(DueLink link);
   static void run_callback(DueLink link);
-  void idle();
-  void look_at_channels(bool long_idle);
+  [[gnu::noinline]] void idle();
+  [[gnu::noinline]] void busy();
+  [[gnu::noinline]] void look_at_channels(bool long_idle);
 
   ibv_cq* cq_;
   RecvPool& pool_;

@@ -12,13 +12,6 @@
 namespace mend::ops {
 namespace {
 
-// A counter with one writer at a time: no bus lock, readable from anywhere.
-std::uint32_t bump(std::atomic<std::uint32_t>& counter) {
-  const std::uint32_t value = counter.load(std::memory_order_relaxed) + 1;
-  counter.store(value, std::memory_order_relaxed);
-  return value;
-}
-
 constexpr std::uint32_t kStrideAlign = 64;
 
 }  // namespace
@@ -59,7 +52,7 @@ const char* to_string(BufferState state) {
 }
 
 RecvPool::RecvPool(const RecvPoolConfig& config, const MemoryHooks& hooks)
-    : config_(config), hooks_(hooks) {
+    : srq_(config.srq), config_(config), hooks_(hooks) {
   const std::uint32_t bytes = config.payload_bytes + static_cast<std::uint32_t>(sizeof(DataHeader));
   stride_ = (bytes + kStrideAlign - 1) / kStrideAlign * kStrideAlign;
 }
@@ -129,8 +122,9 @@ Result<void> RecvPool::grow(std::uint32_t new_depth) {
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     RecvBuf* buf = take_idle();
-    if (buf == nullptr || !post(*buf)) {
-      return fail(errno, "post_srq_recv",
+    const int refused = buf == nullptr ? ENOMEM : post(*buf);
+    if (refused != 0) {
+      return fail(refused, "post_srq_recv",
                   "the device refused a receive buffer within its capacity");
     }
   }
@@ -154,6 +148,10 @@ bool RecvPool::add_slab(std::uint32_t count) {
   slab->registered = true;
   slab->bufs = std::make_unique<RecvBuf[]>(count);
   const std::uint32_t first = depth();
+  if (first != 0) {
+    least_posted_.store(ledger().min_posted, std::memory_order_relaxed);
+    most_held_.store(0, std::memory_order_relaxed);
+  }
   depth_.store(first + count, std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count; ++i) {
     RecvBuf& buf = slab->bufs[i];
@@ -168,7 +166,6 @@ bool RecvPool::add_slab(std::uint32_t count) {
     buf.wr.num_sge = 1;
     to_idle(buf);
   }
-  min_posted_.store(depth(), std::memory_order_relaxed);
   slabs_.push_back(std::move(slab));
   return true;
 }
@@ -190,8 +187,8 @@ Result<void> RecvPool::attach_queue(ibv_qp* qp) {
       buf = take_idle();
     }
     buf->queue = qp;
-    if (!post(*buf)) {
-      return fail(errno, "post_recv", "the device refused a receive buffer of a queue pair");
+    if (const int refused = post(*buf); refused != 0) {
+      return fail(refused, "post_recv", "the device refused a receive buffer of a queue pair");
     }
   }
   return {};
@@ -224,7 +221,7 @@ void RecvPool::to_idle(RecvBuf& buf) {
   buf.queue = nullptr;
   buf.next = idle_;
   idle_ = &buf;
-  bump(idle_count_);
+  add(idle_count_, 1);
   idle_lock_.unlock();
 }
 
@@ -233,7 +230,7 @@ RecvBuf* RecvPool::take_idle() {
   RecvBuf* buf = idle_;
   if (buf != nullptr) {
     idle_ = buf->next;
-    idle_count_.store(idle_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
+    add(idle_count_, static_cast<std::uint32_t>(-1));
   }
   idle_lock_.unlock();
   return buf;
@@ -242,70 +239,34 @@ RecvBuf* RecvPool::take_idle() {
 // --- transitions
 // --------------------------------------------------------------------------------------------------
 
-void RecvPool::set_state(RecvBuf& buf, BufferState to) {
-  if (const RecvTrace trace = trace_.load(std::memory_order_relaxed); trace != nullptr)
-      [[unlikely]] {
+void RecvPool::trace_hand_over(const RecvBuf& buf, BufferState to) const {
+  if (const RecvTrace trace = trace_.load(std::memory_order_acquire); trace != nullptr) {
     trace(trace_context_, buf, buf.state.load(std::memory_order_relaxed), to);
   }
-  buf.state.store(to, std::memory_order_relaxed);
 }
 
-// The buffer is on a queue when this returns true; the device may complete it before.
-bool RecvPool::post(RecvBuf& buf) {
-  int refused = 0;
-  if (config_.srq != nullptr) [[likely]] {
+int RecvPool::post_per_qp(RecvBuf& buf) {
+  // The lock keeps detach_queue() (and so the QP's end) away while we post.
+  idle_lock_.lock();
+  ibv_recv_wr* bad = nullptr;
+  int refused = ENODEV;
+  if (buf.queue != nullptr) {
     set_state(buf, BufferState::Posted);
-    ibv_recv_wr* bad = nullptr;
-    refused = ibv_post_srq_recv(config_.srq, &buf.wr, &bad);
-  } else {
-    // The lock keeps detach_queue() (and so the QP's end) away while we post.
-    idle_lock_.lock();
-    ibv_recv_wr* bad = nullptr;
-    refused = ENODEV;
-    if (buf.queue != nullptr) {
-      set_state(buf, BufferState::Posted);
-      refused = ibv_post_recv(buf.queue, &buf.wr, &bad);
-    }
-    idle_lock_.unlock();
+    refused = ibv_post_recv(buf.queue, &buf.wr, &bad);
   }
-  if (refused != 0) [[unlikely]] {
+  idle_lock_.unlock();
+  if (refused != 0) {
     to_idle(buf);
-    errno = refused;
-    return false;
   }
-  return true;
-}
-
-void RecvPool::note_taken(RecvBuf& buf) {
-  set_state(buf, BufferState::Stashed);
-  bump(taken_);
-  const std::uint32_t posted = posted_now();
-  if (posted < min_posted_.load(std::memory_order_relaxed)) [[unlikely]] {
-    min_posted_.store(posted, std::memory_order_relaxed);
-  }
-}
-
-void RecvPool::note_delivering(RecvBuf& buf) {
-  set_state(buf, BufferState::Delivered);
-  bump(started_);
-}
-
-void RecvPool::repost_delivered(RecvBuf& buf) {
-  bump(finished_);
-  static_cast<void>(post(buf));
-}
-
-void RecvPool::repost_dropped(RecvBuf& buf) {
-  bump(dropped_);
-  static_cast<void>(post(buf));
+  return refused;
 }
 
 void RecvPool::retire_flushed(RecvBuf& buf) {
-  bump(dropped_);
+  add(held_, static_cast<std::uint32_t>(-1));
   if (per_qp()) {
     to_idle(buf);  // its QP is in the error state
   } else {
-    static_cast<void>(post(buf));
+    post(buf);
   }
 }
 
@@ -314,21 +275,21 @@ void RecvPool::retire_flushed(RecvBuf& buf) {
 
 std::uint32_t RecvPool::posted_now() const {
   return depth() - idle_count_.load(std::memory_order_relaxed) -
-         (taken_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed) -
-          dropped_.load(std::memory_order_relaxed));
+         (held_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed));
 }
 
 RecvLedger RecvPool::ledger() const {
   RecvLedger ledger;
   const std::uint32_t started = started_.load(std::memory_order_relaxed);
-  const std::uint32_t finished = finished_.load(std::memory_order_relaxed);
   ledger.depth = depth();
   ledger.posted = posted_now();
-  ledger.delivered = started - finished;
-  ledger.stashed =
-      taken_.load(std::memory_order_relaxed) - dropped_.load(std::memory_order_relaxed) - started;
+  ledger.delivered = started - finished_.load(std::memory_order_relaxed);
+  ledger.stashed = held_.load(std::memory_order_relaxed) - started;
   ledger.idle = idle_count_.load(std::memory_order_relaxed);
-  ledger.min_posted = min_posted_.load(std::memory_order_relaxed);
+  const std::uint32_t queued = ledger.depth - ledger.idle;
+  ledger.min_posted =
+      std::min(least_posted_.load(std::memory_order_relaxed),
+               queued - std::min(most_held_.load(std::memory_order_relaxed), queued));
   ledger.lost = lost_.load(std::memory_order_relaxed);
   return ledger;
 }

@@ -100,12 +100,31 @@ class RecvPool {
   std::uint32_t buffer_bytes() const;  // header and payload
   std::uint32_t depth() const { return depth_.load(std::memory_order_relaxed); }
 
-  // --- transitions, for the Poller
+  // --- transitions, for the Poller (inline: they are on the path of every message)
   // ------------------------------------------------------------------------------
-  void note_taken(RecvBuf& buf);       // Posted -> Stashed, under the poll lock: the CQE was polled
-  void note_delivering(RecvBuf& buf);  // Stashed -> Delivered, by the delivery owner
-  void repost_delivered(RecvBuf& buf);  // Delivered -> Posted, by the delivery owner
-  void repost_dropped(RecvBuf& buf);  // Stashed -> Posted, under the poll lock: nothing to deliver
+  // Posted -> Stashed, under the poll lock: the CQE was polled.
+  void note_taken(RecvBuf& buf) {
+    set_state(buf, BufferState::Stashed);
+    const std::uint32_t held = add(held_, 1) - finished_.load(std::memory_order_relaxed);
+    if (held > most_held_.load(std::memory_order_relaxed)) [[unlikely]] {
+      most_held_.store(held, std::memory_order_relaxed);
+    }
+  }
+  // Stashed -> Delivered, by the delivery owner.
+  void note_delivering(RecvBuf& buf) {
+    set_state(buf, BufferState::Delivered);
+    add(started_, 1);
+  }
+  // Delivered -> Posted, by the delivery owner.
+  void repost_delivered(RecvBuf& buf) {
+    add(finished_, 1);
+    post(buf);
+  }
+  // Stashed -> Posted, under the poll lock: nothing to deliver.
+  void repost_dropped(RecvBuf& buf) {
+    add(held_, static_cast<std::uint32_t>(-1));
+    post(buf);
+  }
   void retire_flushed(
       RecvBuf& buf);  // Stashed -> Posted or Idle, under the poll lock: an error completion
 
@@ -113,26 +132,54 @@ class RecvPool {
   struct Slab;
   RecvPool(const RecvPoolConfig& config, const MemoryHooks& hooks);
   bool add_slab(std::uint32_t count);
-  bool post(RecvBuf& buf);
-  void to_idle(RecvBuf& buf);
+  // A counter with one writer at a time: no bus lock, readable from anywhere. Returns the new
+  // value.
+  static std::uint32_t add(std::atomic<std::uint32_t>& counter, std::uint32_t change) {
+    const std::uint32_t value = counter.load(std::memory_order_relaxed) + change;
+    counter.store(value, std::memory_order_relaxed);
+    return value;
+  }
+  void set_state(RecvBuf& buf, BufferState to) {
+    if (trace_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+      trace_hand_over(buf, to);
+    }
+    buf.state.store(to, std::memory_order_relaxed);
+  }
+  // The buffer is on a queue when this returns 0 (else: errno, and it is idle); the device may
+  // complete it before.
+  int post(RecvBuf& buf) {
+    if (srq_ == nullptr) [[unlikely]] {
+      return post_per_qp(buf);
+    }
+    set_state(buf, BufferState::Posted);
+    ibv_recv_wr* bad = nullptr;
+    const int refused = ibv_post_srq_recv(srq_, &buf.wr, &bad);
+    if (refused != 0) [[unlikely]] {
+      to_idle(buf);
+    }
+    return refused;
+  }
+  [[gnu::cold, gnu::noinline]] void trace_hand_over(const RecvBuf& buf, BufferState to) const;
+  [[gnu::noinline]] int post_per_qp(RecvBuf& buf);
+  [[gnu::noinline]] void to_idle(RecvBuf& buf);
   RecvBuf* take_idle();
-  void set_state(RecvBuf& buf, BufferState to);
   std::uint32_t posted_now() const;
+
+  ibv_srq* srq_;
+  // Single-writer counters; the ledger is computed from them.
+  std::atomic<std::uint32_t> held_{0};       // poll lock: taken and not dropped
+  std::atomic<std::uint32_t> most_held_{0};  // poll lock: most of them ever off the queue at once
+  std::atomic<std::uint32_t> started_{0};    // delivery owner: upcalls begun
+  std::atomic<std::uint32_t> finished_{0};   // delivery owner: upcalls ended
+  std::atomic<RecvTrace> trace_{nullptr};
 
   RecvPoolConfig config_;
   MemoryHooks hooks_;
   std::atomic<std::uint32_t> depth_{0};
   std::uint32_t stride_ = 0;
-
-  // Single-writer counters (plain increments, no bus lock); the ledger is computed from them.
-  std::atomic<std::uint32_t> taken_{0};       // poll lock
-  std::atomic<std::uint32_t> dropped_{0};     // poll lock
-  std::atomic<std::uint32_t> started_{0};     // delivery owner
-  std::atomic<std::uint32_t> finished_{0};    // delivery owner
-  std::atomic<std::uint32_t> min_posted_{0};  // poll lock
-  std::atomic<std::uint32_t> idle_count_{0};  // idle_lock_
+  std::atomic<std::uint32_t> idle_count_{0};              // idle_lock_
+  std::atomic<std::uint32_t> least_posted_{0xffffffffu};  // before the depth last changed
   std::atomic<std::uint32_t> lost_{0};
-  std::atomic<RecvTrace> trace_{nullptr};
   void* trace_context_ = nullptr;
 
   SpinLock idle_lock_;
