@@ -9,6 +9,7 @@
 
 #include "softhca/engine/events.h"
 #include "softhca/engine/qp.h"
+#include "softhca/engine/recv_queue.h"
 
 namespace softhca {
 
@@ -25,7 +26,7 @@ RecordHeader* header_at(const Cq& cq, uint64_t position) noexcept {
 void set_head(Cq& cq, uint64_t head) noexcept {
   cq.head = head;
   cq.next.store(header_at(cq, head), std::memory_order_relaxed);
-  cq.next_seq.store(block_seq(head), std::memory_order_relaxed);
+  cq.next_seq.store(cq.key + head, std::memory_order_relaxed);
 }
 
 void place(const Cq& cq, RecordHeader& record) noexcept {
@@ -40,6 +41,11 @@ void place(const Cq& cq, RecordHeader& record) noexcept {
     std::memcpy(dest + to_end, cq.ring, record.payload - to_end);
   }
   record.flags |= kRecordPlaced;
+}
+
+void count_polled(const Cq& cq, const RecordHeader& record) noexcept {
+  const auto* rq = cq.proc->segment().at<RqShared>(record.rq);
+  reinterpret_cast<RecvQueue*>(rq->owner)->polled.fetch_add(1, std::memory_order_release);
 }
 
 // Fields that the standard leaves undefined on an error get a value nobody can mistake for right.
@@ -67,8 +73,8 @@ void fill_receive(const RecordHeader& record, ibv_wc* wc) noexcept {
   wc->wc_flags = 0;
   if ((record.flags & kRecordGrh) != 0) wc->wc_flags |= IBV_WC_GRH;
   if ((record.flags & kRecordImm) != 0) wc->wc_flags |= IBV_WC_WITH_IMM;
-  wc->pkey_index = static_cast<uint16_t>(record.lids & 0xffff);
-  wc->slid = static_cast<uint16_t>(record.lids >> 16);
+  wc->pkey_index = record.pkey_index;
+  wc->slid = record.slid;
   wc->sl = 0;
   wc->dlid_path_bits = 0;
 }
@@ -135,6 +141,7 @@ Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel) {
   sh.cqe = entries;
   sh.channel = channel == nullptr ? 0 : channel_of(channel)->wake;
   sh.event_wake = ctx.wake;
+  sh.key = random_u64();
   sh.tail = 0;
   sh.pushed = 0;
   sh.head_seen = 0;
@@ -149,6 +156,7 @@ Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel) {
   cq->sh = &sh;
   cq->ring = proc.segment().at<char>(ring);
   cq->block_mask = blocks - 1;
+  cq->key = sh.key;
   cq->send_mask = send_slots - 1;
   set_head(*cq, 0);
   cq->ex.context = &ctx.vctx.context;
@@ -206,6 +214,8 @@ int poll_cq(Cq* cq, int entries, ibv_wc* wc) {
   if (cq->send_count.load(std::memory_order_acquire) == 0 &&
       cq->next.load(std::memory_order_relaxed)->seq.load(std::memory_order_relaxed) !=
           cq->next_seq.load(std::memory_order_relaxed)) {
+    // The second half of a small message lands behind its header; ask for that line meanwhile.
+    __builtin_prefetch(cq->next.load(std::memory_order_relaxed) + 1);
     return 0;
   }
   std::lock_guard guard(cq->lock);
@@ -217,11 +227,12 @@ int poll_cq(Cq* cq, int entries, ibv_wc* wc) {
   uint64_t head = before;
   while (got < entries) {
     RecordHeader* record = header_at(*cq, head);
-    if (record->seq.load(std::memory_order_acquire) != block_seq(head)) break;
+    if (record->seq.load(std::memory_order_acquire) != cq->key + head) break;
     head += record->blocks;
     ++cq->popped;
     if ((record->flags & kRecordDropped) != 0) [[unlikely]]
       continue;
+    count_polled(*cq, *record);
     place(*cq, *record);
     fill_receive(*record, wc + got);
     ++got;
@@ -288,8 +299,11 @@ void clean_cq(Cq& cq, uint32_t qpn) {
   }
   for (uint64_t at = cq.head;;) {
     RecordHeader* record = header_at(cq, at);
-    if (record->seq.load(std::memory_order_acquire) != block_seq(at)) break;
-    if (record->qpn == qpn) record->flags |= kRecordDropped;
+    if (record->seq.load(std::memory_order_acquire) != cq.key + at) break;
+    if (record->qpn == qpn && (record->flags & kRecordDropped) == 0) {
+      record->flags |= kRecordDropped;
+      count_polled(cq, *record);
+    }
     at += record->blocks;
   }
 }
@@ -298,7 +312,7 @@ void place_pending(Cq& cq, uint64_t addr, uint64_t length) {
   std::lock_guard guard(cq.lock);
   for (uint64_t at = cq.head;;) {
     RecordHeader* record = header_at(cq, at);
-    if (record->seq.load(std::memory_order_acquire) != block_seq(at)) break;
+    if (record->seq.load(std::memory_order_acquire) != cq.key + at) break;
     if (record->dest >= addr && record->dest - addr < length) place(cq, *record);
     at += record->blocks;
   }

@@ -35,12 +35,13 @@ struct Cq {
   CqShared* sh = nullptr;
   char* ring = nullptr;
   uint64_t block_mask = 0;
+  uint64_t key = 0;
 
   alignas(kLine) SpinLock lock;
   uint64_t head = 0;                               // consumer position in the shared ring
   uint64_t popped = 0;                             // records taken from it
   std::atomic<const RecordHeader*> next{nullptr};  // header at `head`
-  std::atomic<uint32_t> next_seq{0};               // what its seq will be
+  std::atomic<uint64_t> next_seq{0};               // what its seq will be
   std::atomic<uint32_t> send_count{0};
   uint32_t send_head = 0;
   uint32_t send_mask = 0;

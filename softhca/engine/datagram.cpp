@@ -66,7 +66,7 @@ ExecResult execute_datagram(Qp& qp, const SendWr& wr) {
                              (wr.av->is_global != 0 ? kRecordGrh : 0) |
                              ((wr.flags & IBV_SEND_SOLICITED) != 0 ? kRecordSolicited : 0));
     message.src_qp = qp.ex.qp_base.qp_num;
-    message.lids = uint32_t{port_of(qp).lid} << 16;
+    message.slid = port_of(qp).lid;
     message.next_psn = target->rx_psn.load();
     build_grh(qp, *wr.av, wr.length, &grh);
     message.grh = &grh;

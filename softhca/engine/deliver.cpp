@@ -14,8 +14,6 @@ namespace softhca {
 
 namespace {
 
-constexpr unsigned kReserve = 1;  // the block behind the tail, whose seq is cleared
-
 char* block_at(const CqShared& cq, char* base, uint64_t position) noexcept {
   return base + cq.ring + (position & (cq.blocks - 1)) * kBlockBytes;
 }
@@ -39,7 +37,7 @@ Room room_in(CqShared& cq, uint32_t blocks) noexcept {
     const uint64_t used = tail - cq.head_seen;
     Room room;
     room.any = count < cq.cqe;
-    room.payload = room.any && used + blocks + kReserve + (cq.cqe - (count + 1)) <= cq.blocks;
+    room.payload = room.any && used + blocks + (cq.cqe - (count + 1)) <= cq.blocks;
     return room;
   };
   Room room = look();
@@ -122,18 +120,16 @@ inline void commit(Peer& peer, const Commit& c) noexcept {
   if (c.cq != nullptr) {
     c.cq->pushed.store(c.cq->pushed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     c.cq->tail.store(j.cq_tail, std::memory_order_release);
-    c.record->seq.store(block_seq(c.position), std::memory_order_release);
+    c.record->seq.store(c.cq->key + c.position, std::memory_order_release);
   }
   kill_point(KillPoint::deliver_published);
   j.valid.store(0, std::memory_order_release);
   kill_point(KillPoint::deliver_journal_closed);
 }
 
-// Starts a record at the tail: clears the seq behind it, fills the common fields.
+// Starts a record at the tail.
 RecordHeader* open_record(Peer& peer, CqShared& cq, uint32_t blocks, uint64_t* position) noexcept {
   *position = cq.tail.load(std::memory_order_relaxed);
-  auto* behind = reinterpret_cast<RecordHeader*>(block_at(cq, peer.base, *position + blocks));
-  behind->seq.store(0, std::memory_order_relaxed);
   auto* record = reinterpret_cast<RecordHeader*>(block_at(cq, peer.base, *position));
   record->blocks = static_cast<uint8_t>(blocks);
   return record;
@@ -149,8 +145,10 @@ void fill_record(RecordHeader* r, const QpShared& qp, const Message& m, uint64_t
   r->qpn = qp.qpn.load(std::memory_order_relaxed);
   r->imm = m.imm;
   r->src_qp = m.src_qp;
-  r->lids = m.lids;
-  r->payload = total;
+  r->payload = static_cast<uint16_t>(total);
+  r->slid = m.slid;
+  r->pkey_index = m.pkey_index;
+  r->rq = qp.rq;
 }
 
 // Copies into the ring, which may wrap in the middle of a piece.
@@ -344,6 +342,8 @@ Verdict deliver(Process& self, Peer& peer, QpShared& qp, const Message& m, WakeU
   }
   kill_point(KillPoint::deliver_record_written);
   commit(peer, c);
+  // The next receive was posted long ago: have it here before it is needed.
+  __builtin_prefetch(peer.base + rq.ring + std::size_t{c.rq_head & rq.mask} * rq.stride);
   if (rq.limit != 0) [[unlikely]]
     check_limit(peer, rq, c.rq_head, wakes);
   if (cq.channel != 0) {

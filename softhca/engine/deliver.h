@@ -24,7 +24,8 @@ struct Message {
   uint8_t flags = 0;      // RecordFlags
   uint32_t imm = 0;
   uint32_t src_qp = 0;
-  uint32_t lids = 0;
+  uint16_t slid = 0;
+  uint16_t pkey_index = 0;
   uint32_t next_psn = 0;         // rx_psn of the target afterwards
   const ibv_grh* grh = nullptr;  // UD: goes in front of the payload
 };

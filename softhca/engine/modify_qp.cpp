@@ -87,6 +87,7 @@ void reset_qp(Qp& qp) {
   qp.peer = nullptr;
   qp.freed.store(qp.posted);
   qp.last_wqe_reported = false;
+  qp.established_reported = false;
   if (proc.lock(proc.self())) {
     qp.sh->reserved = 0;
     qp.sh->events = 0;
@@ -94,11 +95,10 @@ void reset_qp(Qp& qp) {
       std::lock_guard guard(qp.rq.lock);
       qp.rq.sh->head.store(qp.rq.tail);
       qp.rq.head_seen = qp.rq.tail;
+      qp.rq.polled.store(qp.rq.tail);
     }
     proc.unlock(proc.self());
   }
-  clean_cq(*qp.send_cq, qp.ex.qp_base.qp_num);
-  if (qp.recv_cq != qp.send_cq) clean_cq(*qp.recv_cq, qp.ex.qp_base.qp_num);
   const ibv_qp_cap cap = qp.attr.cap;
   qp.attr = {};
   qp.attr.cap = cap;

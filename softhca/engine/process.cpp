@@ -262,7 +262,7 @@ void apply_journal(char* base, const Journal& journal) noexcept {
     }
     auto* record = reinterpret_cast<RecordHeader*>(
         at(cq->ring) + (journal.record & (cq->blocks - 1)) * kBlockBytes);
-    record->seq.store(block_seq(journal.record), std::memory_order_release);
+    record->seq.store(cq->key + journal.record, std::memory_order_release);
   }
 }
 
@@ -419,6 +419,25 @@ void Process::sweep_locked(uint32_t slot, uint32_t gen) {
   bury(slot, gen);
 }
 
+// The dead process may have died holding the lock of another, with a message half published, or
+// after a message and before the wake-up for it. Its victims may be asleep: nobody else would tell
+// them.
+void Process::settle_debts_of(uint32_t slot, uint32_t gen) {
+  const HolderWord dead = holder_word(slot, gen);
+  for (uint32_t other = 0; other < kMaxSlots; ++other) {
+    const SlotShared& shared = global()->slots[other];
+    if (other == slot || shared.state != SlotState::Live) continue;
+    Peer* victim = peer(other, shared.gen);
+    if (victim == nullptr) continue;
+    if (victim->hdr->lock.word.load() == dead) {
+      if (lock(*victim)) unlock(*victim);  // taking a dead holder's lock repairs and wakes
+    } else {
+      victim->hdr->attention.fetch_add(1);
+      wake_all(*victim);
+    }
+  }
+}
+
 void Process::bury(uint32_t slot, uint32_t gen) {
   kill_point(KillPoint::sweep_started);
   Peer* dead = peer(slot, gen);
@@ -431,6 +450,7 @@ void Process::bury(uint32_t slot, uint32_t gen) {
   }
   kill_point(KillPoint::sweep_directory_done);
   if (locked) dead->hdr->lock.word.store(kDeadWord, std::memory_order_release);
+  if (!fabric_.in_process) settle_debts_of(slot, gen);
   if (!fabric_.in_process) ::unlink(fabric_.global.process_path(slot, gen).c_str());
   global()->slots[slot].state.store(SlotState::Free, std::memory_order_release);
 }

@@ -152,6 +152,7 @@ class Process {
   bool lock_slow(Peer& peer) noexcept;
   void repair(Peer& peer) noexcept;
   void bury(uint32_t slot, uint32_t gen);
+  void settle_debts_of(uint32_t slot, uint32_t gen);
   bool lock_global() noexcept;
   void unlock_global() noexcept;
   void sweep_locked(uint32_t slot, uint32_t gen);

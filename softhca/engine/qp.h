@@ -94,6 +94,7 @@ struct Qp {
   uint32_t rnr_tries = 0;
   bool sq_signal_all = false;
   bool last_wqe_reported = false;
+  bool established_reported = false;
   bool drained_wanted = false;
 
   RecvQueue rq;

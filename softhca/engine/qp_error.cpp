@@ -56,12 +56,11 @@ void flush_receives(Qp& qp) {
   uint64_t wr_id = 0;
   while (take_unfinished(qp, &wr_id)) {
     const bool was_reserved = qp.sh->reserved.load() != 0;
-    // The completion first: a crash in between flushes twice, which nobody is left to see.
-    if (!publish_bare(proc, proc.self(), *qp.sh, wr_id, IBV_WC_WR_FLUSH_ERR, 0, &wakes)) break;
     if (!was_reserved) {
       RqShared& rq = *qp.rq.sh;
       rq.head.store(rq.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
+    if (!publish_bare(proc, proc.self(), *qp.sh, wr_id, IBV_WC_WR_FLUSH_ERR, 0, &wakes)) break;
     kill_point(KillPoint::flush_rq_popped);
   }
   proc.unlock(proc.self());
@@ -139,7 +138,10 @@ void service_qp(Qp& qp) {
   const uint32_t events = qp.sh->events.exchange(0);
   if ((events & kQpAccessErr) != 0) raise_qp_event(qp, IBV_EVENT_QP_ACCESS_ERR);
   if ((events & kQpReqErr) != 0) raise_qp_event(qp, IBV_EVENT_QP_REQ_ERR);
-  if ((events & kQpCommEst) != 0) raise_qp_event(qp, IBV_EVENT_COMM_EST);
+  if ((events & kQpCommEst) != 0 && !qp.established_reported) {
+    qp.established_reported = true;
+    raise_qp_event(qp, IBV_EVENT_COMM_EST);
+  }
   if ((events & kQpFatal) != 0) raise_qp_event(qp, IBV_EVENT_QP_FATAL);
   if (qp.sh->state.load() == IBV_QPS_ERR && qp.state != IBV_QPS_ERR) flush_qp(qp);
 }

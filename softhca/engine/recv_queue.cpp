@@ -38,6 +38,7 @@ int RecvQueue::create(Process& process, uint32_t wr, uint32_t sge, uint32_t pd, 
   sh->tail_seen = 0;
   sh->limit = 0;
   sh->limit_hit = 0;
+  sh->owner = reinterpret_cast<uint64_t>(this);
   return 0;
 }
 
@@ -50,17 +51,24 @@ void RecvQueue::destroy() {
   sh = nullptr;
 }
 
+bool RecvQueue::has_room() noexcept {
+  if (tail - head_seen < max_wr) return true;
+  // What was polled had been consumed before, so this never overtakes the real head.
+  head_seen = polled.load(std::memory_order_acquire);
+  if (tail - head_seen < max_wr) [[likely]]
+    return true;
+  head_seen = sh->head.load(std::memory_order_acquire);
+  return tail - head_seen < max_wr;
+}
+
 int RecvQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   std::lock_guard guard(lock);
   const uint32_t before = tail;
   int rc = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (tail - head_seen >= max_wr) {
-      head_seen = sh->head.load(std::memory_order_acquire);
-      if (tail - head_seen >= max_wr) {
-        rc = ENOMEM;
-        break;
-      }
+    if (!has_room()) {
+      rc = ENOMEM;
+      break;
     }
     if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > max_sge) {
       rc = EINVAL;

@@ -21,11 +21,18 @@ struct RecvQueue {
   uint32_t tail = 0;
   uint32_t head_seen = 0;
   SpinLock lock;
+  // Receives whose completion was polled: they have left the queue. Posting trusts this count and
+  // looks at the initiators' head only when it says full, because reading that line would cost
+  // every message two cache misses.
+  std::atomic<uint32_t> polled{0};
 
   int create(Process& process, uint32_t wr, uint32_t sge, uint32_t pd, bool shared, Off event_wake);
   void destroy();
   // 0, or ENOMEM / EINVAL with *bad at the first work request that was not queued.
   int post(ibv_recv_wr* wr, ibv_recv_wr** bad);
+
+  // Whether one more work request fits; `lock` is held.
+  bool has_room() noexcept;
 
   RecvWqe* wqe(uint32_t index) const noexcept {
     return reinterpret_cast<RecvWqe*>(ring + std::size_t{index & (capacity - 1)} * sh->stride);

@@ -147,16 +147,17 @@ struct ProcessShared {
 // two.
 struct RqShared {
   // constants after creation
-  alignas(kLine) Off ring;
+  alignas(2 * kLine) Off ring;
   uint32_t mask;
   uint32_t stride;
   uint32_t pd;
   uint32_t shared;  // 1: an SRQ
   Off event_wake;   // WakeAddr of the owning context
+  uint64_t owner;   // its RecvQueue, in the owner's address space
   // owner
-  alignas(kLine) std::atomic<uint32_t> tail;
+  alignas(2 * kLine) std::atomic<uint32_t> tail;
   // initiators, under the lock
-  alignas(kLine) std::atomic<uint32_t> head;
+  alignas(2 * kLine) std::atomic<uint32_t> head;
   uint32_t tail_seen;               // last value of tail that an initiator read
   uint32_t limit;                   // 0: not armed
   std::atomic<uint32_t> limit_hit;  // set once when armed and the count fell below limit
@@ -176,34 +177,36 @@ struct RecvWqe {
 static_assert(sizeof(RecvWqe) == 32);
 
 // The receive side of a completion queue: a ring of 64-byte blocks. A record is one header block
-// and n payload blocks; positions are free-running. seq of the header at position p is
-// block_seq(p), stored last with release; the producer clears the seq of the following block first,
-// so the consumer never mistakes old payload for a header.
+// and n payload blocks; positions are free-running. seq of the header at position p is key + p,
+// stored last with release. The key is 64 random bits per queue, so that old payload in a place
+// where the next header will be is not taken for one (2^-64 per look); this saves the producer the
+// store that would clear that place, and with it a cache line per message.
 struct CqShared {
   // constants after creation
-  alignas(kLine) Off ring;
+  alignas(2 * kLine) Off ring;
   uint32_t blocks;
   uint32_t cqe;
   Off channel;     // WakeAddr of the completion channel, 0 = none
   Off event_wake;  // WakeAddr of the owning context
+  uint64_t key;    // of the record sequence numbers
   // initiators, under the lock
-  alignas(kLine) std::atomic<uint64_t> tail;
+  alignas(2 * kLine) std::atomic<uint64_t> tail;
   std::atomic<uint64_t> pushed;  // records ever
   uint64_t head_seen;            // consumer words as last read by an initiator
   uint64_t popped_seen;
   std::atomic<uint32_t> dead;  // overrun: accepts nothing any more
   // consumer
-  alignas(kLine) std::atomic<uint64_t> head;
+  alignas(2 * kLine) std::atomic<uint64_t> head;
   std::atomic<uint64_t> popped;
   // both: notification
-  alignas(kLine) std::atomic<uint32_t> armed;  // NotifyState
-  std::atomic<uint32_t> pending;               // events not yet fetched, under the lock
+  alignas(2 * kLine) std::atomic<uint32_t> armed;  // NotifyState
+  std::atomic<uint32_t> pending;                   // events not yet fetched, under the lock
 };
 
 enum class NotifyState : uint32_t { None, Solicited, Any };
 
 inline constexpr unsigned kBlockBytes = 64;
-inline constexpr unsigned kHeaderPayload = 16;
+inline constexpr unsigned kHeaderPayload = 10;
 
 enum RecordFlags : uint8_t {
   kRecordImm = 1,
@@ -214,26 +217,24 @@ enum RecordFlags : uint8_t {
 };
 
 struct RecordHeader {
-  std::atomic<uint32_t> seq;
-  uint8_t blocks;  // including this one
-  uint8_t status;
-  uint8_t opcode;
-  uint8_t flags;
+  std::atomic<uint64_t> seq;
   uint64_t wr_id;
   uint64_t dest;  // where the payload goes, in the owner's address space
   uint32_t byte_len;
   uint32_t qpn;
   uint32_t imm;
   uint32_t src_qp;
-  uint32_t payload;  // bytes that travel in the ring
-  uint32_t lids;     // slid << 16 | pkey index
+  Off rq;            // the queue that the receive came from
+  uint16_t payload;  // bytes that travel in the ring
+  uint8_t blocks;    // including this one
+  uint8_t status;
+  uint8_t opcode;
+  uint8_t flags;
+  uint16_t slid;
+  uint16_t pkey_index;
   unsigned char data[kHeaderPayload];
 };
 static_assert(sizeof(RecordHeader) == kBlockBytes);
-
-constexpr uint32_t block_seq(uint64_t position) noexcept {
-  return static_cast<uint32_t>(position << 1) | 1U;
-}
 
 enum QpEventBits : uint32_t {
   kQpAccessErr = 1,
@@ -244,9 +245,9 @@ enum QpEventBits : uint32_t {
 
 struct QpShared {
   // owner, under the lock; state and qpn are also read without it
-  alignas(kLine) std::atomic<uint32_t> qpn;  // 0 = not in use
-  std::atomic<uint32_t> state;               // ibv_qp_state
-  uint32_t type;                             // ibv_qp_type
+  alignas(2 * kLine) std::atomic<uint32_t> qpn;  // 0 = not in use
+  std::atomic<uint32_t> state;                   // ibv_qp_state
+  uint32_t type;                                 // ibv_qp_type
   std::atomic<uint32_t> dest_qpn;
   uint32_t pd;
   Off rq;
@@ -261,14 +262,14 @@ struct QpShared {
   uint32_t pkey_index;
   uint32_t mtu_bytes;
   // initiators
-  alignas(kLine) std::atomic<HolderWord> busy;  // who moves data for this QP outside the lock
+  alignas(2 * kLine) std::atomic<HolderWord> busy;  // who moves data for this QP outside the lock
   std::atomic<uint32_t> rx_psn;
   std::atomic<uint32_t> events;    // QpEventBits not yet seen by the owner
   std::atomic<uint32_t> reserved;  // 1: reserved_* name a work request being filled
   uint32_t reserved_pad;
   uint64_t reserved_wr_id;
   // owner: counters, written under the QP's send lock
-  alignas(kLine) std::atomic<uint64_t> tx_messages;
+  alignas(2 * kLine) std::atomic<uint64_t> tx_messages;
   std::atomic<uint64_t> tx_bytes;
   std::atomic<uint64_t> rnr_naks;
   std::atomic<uint64_t> retries;
