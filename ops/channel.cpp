@@ -36,6 +36,9 @@ Channel::Channel(Poller& home, const ChannelConfig& config, const ChannelEvents&
       // Half the queue at most, so that a full send queue always has a signalled WR in flight.
       signal_every_(std::max(1u, std::min(config.signal_every, config.send_depth / 2))),
       max_inline_(config.max_inline),
+      fast_payload_(std::min(config.max_payload,
+                             std::max<std::uint32_t>(config.max_inline, sizeof(DataHeader)) -
+                                 static_cast<std::uint32_t>(sizeof(DataHeader)))),
       ack_threshold_(std::max(1u, config.window / 4)),
       cell_(config.ack_cell),
       home_(home),
@@ -80,9 +83,8 @@ RxVerdict Channel::on_receive(const DataHeader& header, std::uint32_t payload_by
     return verdict;
   }
   rx_next_.store(expected + 1, std::memory_order_relaxed);
-  if (!first_rx_seen_) [[unlikely]] {
-    first_rx_seen_ = true;
-    raise(kEvFirstRx);
+  if (chores_ != 0) [[unlikely]] {
+    do_chores();
   }
   stats_.bytes_received += payload_bytes;
   apply_ack(header.ack);
@@ -90,7 +92,6 @@ RxVerdict Channel::on_receive(const DataHeader& header, std::uint32_t payload_by
       [[unlikely]] {
     write_ack();
   }
-  need_attention();
   if (header.kind == static_cast<std::uint8_t>(Kind::Data)) [[likely]] {
     ++stats_.recvs;
     lock_.unlock();
@@ -106,6 +107,14 @@ RxVerdict Channel::on_receive(const DataHeader& header, std::uint32_t payload_by
     finish_atomic(header, payload_bytes, payload);
   }
   return RxVerdict::Consumed;
+}
+
+void Channel::do_chores() {
+  if ((chores_ & kChoreFirstRx) != 0) {
+    chores_ &= static_cast<std::uint8_t>(~kChoreFirstRx);
+    raise(kEvFirstRx);
+  }
+  need_attention();
 }
 
 RxVerdict Channel::refuse_receive(const DataHeader& header, Epoch lane_epoch) {
@@ -147,6 +156,7 @@ void Channel::note_lost(int status, std::uint32_t vendor_err) {
     return;
   }
   broken_ = true;
+  fast_sends_ = 0;
   if (lost_reported_) {
     return;
   }

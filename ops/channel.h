@@ -203,8 +203,11 @@ class alignas(64) Channel {
 
   // All below are called with lock_ held unless they say otherwise.
   // channel_submit.cpp
-  void submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux, bool want_callback,
-                     std::uint8_t user_hold);
+  bool send_fast(Frag& frag, std::uint8_t tag, bool want_callback, std::uint8_t user_hold);
+  [[gnu::cold, gnu::noinline]] void undo_fast_send(LogEntry& entry, int refused);
+  void refill_fast_sends();
+  [[gnu::noinline]] void submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux,
+                                       bool want_callback, std::uint8_t user_hold);
   void pump();
   [[gnu::noinline]] void pump_pending();
   bool post_send(LogEntry& entry);
@@ -216,10 +219,11 @@ class alignas(64) Channel {
   [[gnu::cold, gnu::noinline]] void note_replay(const LogEntry& entry);
   [[gnu::noinline]] void set_blocked(bool blocked);
   void need_attention() {
-    if (!attention_) [[unlikely]] {
+    if ((chores_ & kChoreAttention) != 0) [[unlikely]] {
       join_attention();
     }
   }
+  [[gnu::noinline]] void do_chores();
   [[gnu::noinline]] void join_attention();
   [[gnu::cold, gnu::noinline]] void refuse_submission(Frag& frag, std::uint8_t user_hold);
   [[gnu::cold, gnu::noinline]] void want_lane();
@@ -231,7 +235,9 @@ class alignas(64) Channel {
   void apply_ack(std::uint32_t ack);
   void accept_acked(std::uint64_t acked);
   void load_ack_cell();
-  void advance_done();
+  [[gnu::noinline]] void advance_done();
+  void settle_acked(std::uint64_t acked);
+  static void release_peer(Frag& frag);
   [[gnu::cold, gnu::noinline]] void settle_cursors();
   [[gnu::noinline]] void finish_piece(LogEntry& entry);
   void retire_rdma(LogEntry& entry);
@@ -264,12 +270,14 @@ class alignas(64) Channel {
 
   mutable SpinLock lock_;
   std::atomic<LaneState> state_{LaneState::None};
-  bool broken_ = false;     // this lane had an error: nothing more is posted on it
-  bool attention_ = false;  // on the Poller's list
-  bool blocked_ = false;    // the log waits for the window
+  bool broken_ = false;  // this lane had an error: nothing more is posted on it
+  // What the next receive has to do besides being counted: join the Poller's list, report the first
+  // receive of the epoch.
+  enum Chore : std::uint8_t { kChoreAttention = 1, kChoreFirstRx = 2 };
+  std::uint8_t chores_ = kChoreAttention;
+  bool blocked_ = false;  // the log waits for the window
   bool replaying_ = false;
   bool steady_ = false;  // Posting and not replaying: no cursor needs special care
-  bool first_rx_seen_ = false;
   bool lost_reported_ = false;
   std::atomic<std::uint32_t> events_pending_{0};
   std::atomic<std::uint32_t> epoch_{0};
@@ -282,17 +290,22 @@ class alignas(64) Channel {
   std::uint32_t send_depth_;
   std::uint32_t signal_every_;
   std::uint32_t max_inline_;
+  std::uint32_t fast_payload_;  // a SEND up to this size goes inline and fits the peer's buffers
+  std::uint32_t fast_sends_ =
+      0;  // so many such SENDs may be posted at once without looking at window, queue, log or lane
   std::uint32_t sq_posted_ = 0;   // WRs of this lane
   std::uint32_t sq_retired_ = 0;  // of these, known to have left the SQ
   std::uint32_t unsignalled_ =
       0;  // WRs since the last signalled one, and a share for the memory they hold
   std::uint32_t wire_entries_ =
       0;  // posted log entries whose completion must be seen: RDMA, and SENDs read in place
+  std::uint32_t rdma_in_log_ = 0;  // RDMA entries the done cursor has not passed
   std::uint64_t log_wr_base_ = 0;  // make_wr_id(Log, epoch, 0)
   std::uint64_t ack_wr_base_ = 0;
   OpLog log_;
   ibv_send_wr wr_{};  // the one work request, reused
   ibv_sge sge_{};
+  std::uint16_t epoch_lo_ = 0;
   Lane lane_;
   int (*post_send_)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;  // of the lane's device
 

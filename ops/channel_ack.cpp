@@ -23,10 +23,38 @@ void Channel::apply_ack(std::uint32_t ack) {
 }
 
 void Channel::accept_acked(std::uint64_t acked) {
-  acked_ = acked;
-  advance_done();
+  settle_acked(acked);
   if (log_.posted() != log_.end()) [[unlikely]] {
     pump_pending();
+  }
+}
+
+void Channel::settle_acked(std::uint64_t acked) {
+  std::uint64_t newly = acked - acked_;
+  acked_ = acked;
+  if (rdma_in_log_ != 0 || !steady_) [[unlikely]] {
+    advance_done();
+    return;
+  }
+  // SENDs only: the next ones in the log are the ones acknowledged.
+  std::uint64_t position = log_.done();
+  std::uint64_t held = held_bytes_.load(std::memory_order_relaxed);
+  for (; newly != 0; --newly) {
+    const LogEntry& entry = log_.at(position++);
+    held -= entry.length;
+    release_peer(entry.frag());
+  }
+  log_.set_done(position);
+  held_bytes_.store(held, std::memory_order_relaxed);
+}
+
+// Nobody adds holds any more: whoever is alone needs no atomic exchange.
+void Channel::release_peer(Frag& frag) {
+  if (frag.held.load(std::memory_order_acquire) == kHoldPeer) [[likely]] {
+    frag.held.store(0, std::memory_order_relaxed);
+    frag.pool->put(frag);
+  } else {
+    release_hold(frag, kHoldPeer);
   }
 }
 
@@ -44,8 +72,7 @@ void Channel::load_ack_cell() {
   const std::uint64_t told =
       std::atomic_ref<std::uint64_t>(cell_->from_peer).load(std::memory_order_acquire);
   if (told > acked_ && told <= tx_sent_) {
-    acked_ = told;
-    advance_done();
+    settle_acked(told);
   }
 }
 
@@ -73,8 +100,10 @@ void Channel::advance_done() {
         break;
       }
       held -= entry.length;
-      release_hold(entry.frag(), kHoldPeer);
-    } else if ((entry.flags & kLogDone) == 0) {
+      release_peer(entry.frag());
+    } else if ((entry.flags & kLogDone) != 0) {
+      --rdma_in_log_;
+    } else {
       break;
     }
   }
@@ -250,7 +279,10 @@ bool Channel::look(bool long_idle) {
   }
   const bool waiting = waiting_calls_ != nullptr || !waiting_replies_.empty();
   const bool stay = waiting || !log_.all_done() || ack_owed();
-  attention_ = stay;
+  if (!stay) {
+    chores_ |= kChoreAttention;
+    fast_sends_ = 0;
+  }
   lock_.unlock();
   if (waiting) [[unlikely]] {
     retry_waiting();

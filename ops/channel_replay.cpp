@@ -23,7 +23,9 @@ void Channel::attach(const Lane& lane) {
   wire_entries_ = 0;
   post_send_ = lane.qp->context->ops.post_send;
   broken_ = false;
-  first_rx_seen_ = false;
+  chores_ |= kChoreFirstRx;
+  fast_sends_ = 0;
+  epoch_lo_ = static_cast<std::uint16_t>(lane.epoch.value);
   lost_reported_ = false;
   wanted_raised_ = false;
   state_.store(LaneState::Attached, std::memory_order_relaxed);
@@ -94,6 +96,7 @@ void Channel::stop_posting() {
     state_.store(LaneState::Stopped, std::memory_order_relaxed);
     steady_ = false;
   }
+  fast_sends_ = 0;
   set_blocked(false);
 }
 
@@ -102,6 +105,7 @@ TxRxProgress Channel::detach() {
   release_wire();
   state_.store(LaneState::None, std::memory_order_relaxed);
   steady_ = false;
+  fast_sends_ = 0;
   lane_.qp = nullptr;
   rx_epoch_ = kNoEpoch;  // nothing is counted after the sample below (F1)
   set_blocked(false);

@@ -18,6 +18,10 @@ constexpr std::uint32_t kMaxUnsignalledHold = 4096;
 
 [[gnu::flatten]] void Channel::send_owned(Frag& frag, std::uint8_t tag) {
   lock_.lock();
+  if (send_fast(frag, tag, false, 0)) [[likely]] {
+    lock_.unlock();
+    return;
+  }
   submit_locked(frag, Kind::Data, tag, 0, false, 0);
   lock_.unlock();
   if (events_pending()) [[unlikely]] {
@@ -27,10 +31,87 @@ constexpr std::uint32_t kMaxUnsignalledHold = 4096;
 
 [[gnu::flatten]] void Channel::send(Frag& frag, std::uint8_t tag, bool want_callback) {
   lock_.lock();
+  if (send_fast(frag, tag, want_callback, kHoldUser)) [[likely]] {
+    lock_.unlock();
+    return;
+  }
   submit_locked(frag, Kind::Data, tag, 0, want_callback, kHoldUser);
   lock_.unlock();
   if (events_pending()) [[unlikely]] {
     run_events();
+  }
+}
+
+// A small SEND that may go at once: everything that could forbid or complicate it was looked at
+// when fast_sends_ was filled, and whatever changes the answer for the worse sets it to 0. False:
+// nothing happened.
+bool Channel::send_fast(Frag& frag, std::uint8_t tag, bool want_callback, std::uint8_t user_hold) {
+  const std::uint32_t length = frag.length;
+  if (fast_sends_ == 0 || length > fast_payload_) {
+    return false;
+  }
+  --fast_sends_;
+  const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
+  const auto seq = static_cast<std::uint32_t>(tx_next_);
+  const std::uint32_t position = sq_posted_;
+  LogEntry& entry = log_.append_posted();
+  entry.object = &frag;
+  entry.length = length;
+  entry.seq = seq;
+  entry.sq_position = position;
+  entry.kind = LogKind::Send;
+  entry.flags = kLogEverPosted;
+  entry.spare = 0;
+  tx_sent_ = ++tx_next_;
+  frag.channel = this;
+  frag.held.store(static_cast<std::uint8_t>(kHoldPeer | user_hold), std::memory_order_relaxed);
+  frag.header = DataHeader{.seq = seq,
+                           .ack = static_cast<std::uint32_t>(rx_next),
+                           .epoch_lo = epoch_lo_,
+                           .tag = tag,
+                           .kind = static_cast<std::uint8_t>(Kind::Data),
+                           .aux = 0};
+  ++stats_.sends;
+  stats_.bytes_sent += length;
+  held_bytes_.store(held_bytes_.load(std::memory_order_relaxed) + length,
+                    std::memory_order_relaxed);
+  sge_.addr = reinterpret_cast<std::uint64_t>(&frag.header);
+  sge_.length = length + static_cast<std::uint32_t>(sizeof(DataHeader));
+  wr_.wr_id = log_wr_base_ | position;
+  acked_to_peer_.store(rx_next, std::memory_order_relaxed);
+  if (want_callback) {
+    home_.push_sent(frag);
+  }
+  ibv_send_wr* bad = nullptr;
+  const int refused = post_send_(lane_.qp, &wr_, &bad);
+  if (refused != 0) [[unlikely]] {
+    undo_fast_send(entry, refused);
+    return true;
+  }
+  sq_posted_ = position + 1;
+  ++unsignalled_;
+  return true;
+}
+
+// Accepted all the same: it goes with the next lane.
+void Channel::undo_fast_send(LogEntry& entry, int refused) {
+  entry.flags = 0;
+  log_.set_posted(log_.posted() - 1);
+  --tx_sent_;
+  note_lost(kStatusPostFailed, static_cast<std::uint32_t>(refused));
+}
+
+// Called when the whole log is posted.
+void Channel::refill_fast_sends() {
+  if (!can_post() || (chores_ & kChoreAttention) != 0 || max_inline_ < sizeof(DataHeader)) {
+    return;
+  }
+  const std::uint64_t in_flight = tx_next_ - acked_;
+  const std::uint32_t queued = sq_posted_ - sq_retired_;
+  if (in_flight < window_ && queued < send_depth_ && unsignalled_ + 1 < signal_every_) {
+    fast_sends_ = static_cast<std::uint32_t>(
+        std::min({window_ - in_flight, std::uint64_t{send_depth_ - queued},
+                  std::uint64_t{signal_every_ - 1 - unsignalled_}, log_.room()}));
   }
 }
 
@@ -86,6 +167,7 @@ void Channel::rdma(RdmaOp& op) {
       entry.length = static_cast<std::uint32_t>(std::min(piece, op.length - i * piece));
       entry.kind = put ? LogKind::Put : LogKind::Get;
       entry.flags = 0;
+      ++rdma_in_log_;
     }
     ++(put ? stats_.puts : stats_.gets);
     (put ? stats_.bytes_sent : stats_.bytes_received) += op.length;
@@ -102,6 +184,7 @@ void Channel::rdma(RdmaOp& op) {
 // ------------------------------------------------------------------------------------------------------
 
 void Channel::pump() {
+  fast_sends_ = 0;
   if (!can_post()) [[unlikely]] {
     want_lane();
     return;
@@ -109,7 +192,10 @@ void Channel::pump() {
   while (log_.posted() != log_.end()) {
     if (sq_posted_ - sq_retired_ >= send_depth_) [[unlikely]] {
       ++stats_.sq_full;
-      break;
+      if (blocked_) {
+        set_blocked(false);  // completions will tell
+      }
+      return;
     }
     LogEntry& entry = log_.at(log_.posted());
     const bool passed = entry.kind == LogKind::Send ? post_send(entry) : post_rdma(entry);
@@ -121,6 +207,7 @@ void Channel::pump() {
   if (blocked_) [[unlikely]] {
     set_blocked(false);
   }
+  refill_fast_sends();
 }
 
 void Channel::pump_pending() { pump(); }
@@ -148,7 +235,7 @@ bool Channel::post_send(LogEntry& entry) {
   const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
   frag.header.seq = entry.seq;
   frag.header.ack = static_cast<std::uint32_t>(rx_next);
-  frag.header.epoch_lo = static_cast<std::uint16_t>(lane_.epoch.value);
+  frag.header.epoch_lo = epoch_lo_;
   const auto bytes = entry.length + static_cast<std::uint32_t>(sizeof(DataHeader));
   sge_.addr = reinterpret_cast<std::uint64_t>(&frag.header);
   sge_.length = bytes;
@@ -165,7 +252,9 @@ bool Channel::post_send(LogEntry& entry) {
     flags |= IBV_SEND_SIGNALED;
   }
   entry.sq_position = sq_posted_;
-  if (!post(log_wr_base_, flags)) [[unlikely]] {
+  const bool posted = post(log_wr_base_, flags);
+  use_wr_for_sends();
+  if (!posted) [[unlikely]] {
     drop_wire(entry);
     return false;
   }
@@ -239,14 +328,16 @@ bool Channel::post_rdma(LogEntry& entry) {
   return true;
 }
 
-// wr_ always stands ready for a SEND; whoever changes it puts it back.
+// wr_ always stands ready for an inline SEND; whoever changes it puts it back.
 void Channel::use_wr_for_sends() {
   wr_.opcode = IBV_WR_SEND;
   wr_.num_sge = 1;
+  wr_.send_flags = IBV_SEND_INLINE;
 }
 
 // Hands wr_ to the device at position sq_posted_.
 bool Channel::post(std::uint64_t wr_base, unsigned flags) {
+  fast_sends_ = 0;
   wr_.wr_id = wr_base | sq_posted_;
   wr_.send_flags = flags;
   ibv_send_wr* bad = nullptr;
@@ -275,7 +366,7 @@ void Channel::set_blocked(bool blocked) {
 }
 
 void Channel::join_attention() {
-  attention_ = true;
+  chores_ &= static_cast<std::uint8_t>(~kChoreAttention);
   home_.want_attention(*this);
 }
 

@@ -16,7 +16,7 @@ namespace mend::ops {
 class Channel;
 
 struct LaneEntry {
-  Qpn qpn;
+  Qpn qpn{0xffffffffu};  // QP numbers have 24 bits
   Epoch epoch;
   Channel* channel = nullptr;  // nullptr: free slot
   DeliverFn deliver = nullptr;
@@ -32,11 +32,11 @@ class LaneTable {
     LaneEntry* const slots = slots_.data();
     for (std::uint32_t i = home(qpn);; i = (i + 1) & mask_) {
       LaneEntry& slot = slots[i];
+      if (slot.qpn == qpn) [[likely]] {
+        return &slot;
+      }
       if (slot.channel == nullptr) {
         return nullptr;
-      }
-      if (slot.qpn == qpn) {
-        return &slot;
       }
     }
   }

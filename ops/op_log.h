@@ -49,6 +49,13 @@ class OpLog {
     }
     return ring_[end_++ & mask_];
   }
+  // For a caller that keeps count of room(): appends an entry that is posted at once.
+  LogEntry& append_posted() {
+    posted_ = end_ + 1;
+    return ring_[end_++ & mask_];
+  }
+  std::uint64_t room() const { return limit_ - end_; }
+
   LogEntry& at(std::uint64_t position) { return ring_[position & mask_]; }
   const LogEntry& at(std::uint64_t position) const { return ring_[position & mask_]; }
 

@@ -29,27 +29,6 @@ std::uintptr_t this_thread() {
 
 }  // namespace
 
-// Channels that noticed something for the connection layer during one batch; each may appear more
-// than once.
-struct Poller::Events {
-  Channel* channels[2 * kBatch];
-  int count = 0;
-
-  void note(Channel& channel) {
-    if (channel.events_pending()) [[unlikely]] {
-      if (count < 2 * kBatch) {
-        channels[count++] = &channel;
-      }
-    }
-  }
-  void run() {
-    for (int i = 0; i < count; ++i) {
-      channels[i]->run_events();
-    }
-    count = 0;
-  }
-};
-
 Poller::Poller(ibv_cq* cq, RecvPool& recv_pool, std::uint32_t cq_depth)
     : cq_(cq), pool_(recv_pool), cq_depth_(cq_depth) {}
 
@@ -92,67 +71,84 @@ void Poller::cancel_beacon(std::uint64_t wr_id) {
 // --- polling
 // ------------------------------------------------------------------------------------------------------
 
-// One batch: every entry is counted and queued before the poll lock is let go.
-int Poller::poll(BufList& into, Events& events) {
+// One batch, under the poll lock: every entry is counted and queued before the lock is let go. For
+// the fence, messages go to the stash (ready_ is the delivery owner's). Else the first one goes to
+// `direct` when nothing is queued before it, the others to ready_.
+template <bool kForFence>
+int Poller::poll(RecvBuf*& direct) {
   ibv_wc completions[kBatch];
   const int count = ibv_poll_cq(cq_, kBatch, completions);
   for (int i = 0; i < count; ++i) {
-    dispatch(completions[i], into, events);
+    dispatch<kForFence>(completions[i], direct);
   }
-  return count > 0 ? count : 0;  // a dead CQ is reported by its asynchronous event
+  return count;  // negative: a dead CQ, which its asynchronous event reports
 }
 
-void Poller::dispatch(const ibv_wc& wc, BufList& into, Events& events) {
+template <bool kForFence>
+void Poller::dispatch(const ibv_wc& wc, RecvBuf*& direct) {
   const WrKind kind = wr_kind(wc.wr_id);
   if (kind == WrKind::Recv) [[likely]] {
-    dispatch_receive(wc, into, events);
+    dispatch_receive<kForFence>(wc, direct);
   } else if (kind == WrKind::Flag) [[unlikely]] {
     dispatch_flag(wc);
   } else if (LaneEntry* lane = lanes_.find(Qpn{wc.qp_num}); lane != nullptr) [[likely]] {
     lane->channel->on_send_completion(wc);
-    events.note(*lane->channel);
+    if (lane->channel->events_pending()) [[unlikely]] {
+      notice(*lane->channel);
+    }
   } else {
     stale_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
-void Poller::dispatch_receive(const ibv_wc& wc, BufList& into, Events& events) {
+template <bool kForFence>
+void Poller::dispatch_receive(const ibv_wc& wc, RecvBuf*& direct) {
   RecvBuf& buf = *reinterpret_cast<RecvBuf*>(wc.wr_id);
-  pool_.note_taken(buf);
   LaneEntry* lane = lanes_.find(Qpn{wc.qp_num});
   if (wc.status != IBV_WC_SUCCESS || lane == nullptr || wc.byte_len < sizeof(DataHeader))
       [[unlikely]] {
-    refuse_receive(wc, buf, lane, events);
+    refuse_receive(wc, buf, lane);
     return;
   }
   Channel& channel = *lane->channel;
   buf.payload_bytes = wc.byte_len - static_cast<std::uint32_t>(sizeof(DataHeader));
   const RxVerdict verdict =
       channel.on_receive(buf.header(), buf.payload_bytes, buf.payload(), lane->epoch);
-  if (verdict == RxVerdict::Deliver) [[likely]] {
-    buf.deliver = lane->deliver;
-    buf.deliver_context = lane->context;
-    into.push(buf);
-  } else {
-    pool_.repost_dropped(buf);
+  if (channel.events_pending()) [[unlikely]] {
+    notice(channel);
   }
-  events.note(channel);
+  if (verdict != RxVerdict::Deliver) [[unlikely]] {
+    pool_.repost_unused(buf);
+    return;
+  }
+  buf.deliver = lane->deliver;
+  buf.deliver_context = lane->context;
+  if constexpr (kForFence) {
+    stash_.push(buf);
+    pool_.stash(buf);
+  } else if (direct == nullptr && ready_.head == nullptr) [[likely]] {
+    direct = &buf;
+    pool_.take(buf);
+  } else {
+    ready_.push(buf);
+    pool_.stash(buf);
+  }
 }
 
 // An error completion, a QP that nobody knows any more, or a message without a whole header.
-void Poller::refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane, Events& events) {
+void Poller::refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane) {
   if (lane == nullptr) {
     stale_.fetch_add(1, std::memory_order_relaxed);
+    pool_.retire_flushed(buf);
   } else if (wc.status != IBV_WC_SUCCESS) {
     lane->channel->on_receive_error(wc, lane->epoch);
-    events.note(*lane->channel);
+    notice(*lane->channel);
+    pool_.retire_flushed(buf);
   } else {
     lane->channel->on_short_message(wc.byte_len);
-    events.note(*lane->channel);
-    pool_.repost_dropped(buf);
-    return;
+    notice(*lane->channel);
+    pool_.repost_unused(buf);
   }
-  pool_.retire_flushed(buf);
 }
 
 void Poller::dispatch_flag(const ibv_wc& wc) {
@@ -168,79 +164,94 @@ void Poller::dispatch_flag(const ibv_wc& wc) {
 
 void Poller::drain_for_fence() {
   drains_.fetch_add(1, std::memory_order_acquire);
-  Events events;
   int count = 1;
+  RecvBuf* none = nullptr;
   for (std::uint32_t polls = 0; count > 0 && polls <= cq_depth_; ++polls) {
     poll_lock_.lock();
-    count = poll(stash_, events);
+    count = poll<true>(none);
+    const bool noticed = !noticed_.empty();
     poll_lock_.unlock();
-    events.run();
+    if (noticed) {
+      run_noticed();
+    }
   }
   drains_.fetch_sub(1, std::memory_order_release);
+}
+
+// With no lock held.
+void Poller::run_noticed() {
+  std::vector<Channel*> channels;
+  poll_lock_.lock();
+  channels.swap(noticed_);
+  poll_lock_.unlock();
+  for (Channel* channel : channels) {
+    channel->run_events();
+  }
 }
 
 // --- progress
 // -----------------------------------------------------------------------------------------------------
 
-bool Poller::enter() {
-  const std::uintptr_t self = this_thread();
-  std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
-  if (owner == self) {
-    ++depth_;
-    return true;
-  }
-  return owner == 0 && owner_.compare_exchange_strong(owner, self, std::memory_order_acquire,
-                                                      std::memory_order_relaxed);
-}
-
-void Poller::leave() {
-  if (depth_ != 0) [[unlikely]] {
-    --depth_;
-    return;
-  }
-  owner_.store(0, std::memory_order_release);
-}
-
 [[gnu::flatten]] int Poller::progress() {
-  if (!enter()) {
-    return 0;
+  const std::uintptr_t self = this_thread();
+  std::uintptr_t owner = 0;
+  if (!owner_.compare_exchange_strong(owner, self, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) [[unlikely]] {
+    return owner == self ? step_nested() : 0;
   }
+  const int count = step();
+  owner_.store(0, std::memory_order_release);
+  return count;
+}
+
+int Poller::step_nested() { return step(); }
+
+// By the delivery owner.
+int Poller::step() {
   int count = 0;
-  Events events;
+  RecvBuf* direct = nullptr;
   if (poll_lock_.try_lock()) [[likely]] {
     ready_.append(stash_);
-    count = poll(ready_, events);
+    count = poll<false>(direct);
+    const bool noticed = !noticed_.empty();
     poll_lock_.unlock();
+    if (noticed) [[unlikely]] {
+      run_noticed();
+    }
   }
-  if (events.count != 0) [[unlikely]] {
-    events.run();
+  if (direct != nullptr) [[likely]] {
+    hand_over(*direct);
   }
-  if (ready_.head != nullptr) {
+  if (ready_.head != nullptr) [[unlikely]] {
     count += deliver_ready();
   }
   if (callbacks_due()) {
     count += run_due();
   }
-  if (count == 0) {
+  if (count <= 0) {
     ++idle_polls_;
     idle();
-  } else {
-    idle_polls_ = 0;
-    if (blocked_.load(std::memory_order_relaxed) > 0) [[unlikely]] {
-      busy();
-    }
+    return 0;
   }
-  leave();
+  idle_polls_ = 0;
+  if (blocked_.load(std::memory_order_relaxed) > 0) [[unlikely]] {
+    busy();
+  }
   return count;
 }
 
-// An upcall may come back into progress(): it then goes on with the next buffer.
+// The buffer is posted again before anything else happens. An upcall may come back into progress():
+// it then goes on with the next buffer of ready_.
+void Poller::hand_over(RecvBuf& buf) {
+  buf.deliver(buf.deliver_context, buf.header().tag, {buf.payload(), buf.payload_bytes});
+  pool_.repost(buf);
+}
+
 int Poller::deliver_ready() {
   int count = 0;
   while (RecvBuf* buf = ready_.pop()) {
-    pool_.note_delivering(*buf);
-    buf->deliver(buf->deliver_context, buf->header().tag, {buf->payload(), buf->payload_bytes});
-    pool_.repost_delivered(*buf);
+    pool_.unstash(*buf);
+    hand_over(*buf);
     ++count;
   }
   return count;
@@ -346,29 +357,29 @@ void Poller::look_at_channels(bool long_idle) {
   attention_any_.store(false, std::memory_order_relaxed);
   attention_lock_.unlock();
   bool noticed = false;
-  for (Channel*& channel : visiting_) {
-    const bool stay = channel->look(long_idle);
-    noticed = noticed || channel->events_pending();
-    if (stay) {
+  for (Channel* channel : visiting_) {
+    if (channel->look(long_idle)) {
       want_attention(*channel);
-    } else if (!channel->events_pending()) {
-      channel = nullptr;
     }
-  }
-  std::vector<Channel*> tell;
-  if (noticed) [[unlikely]] {
-    std::copy_if(visiting_.begin(), visiting_.end(), std::back_inserter(tell),
-                 [](Channel* channel) { return channel != nullptr && channel->events_pending(); });
+    if (channel->events_pending()) {
+      notice(*channel);
+      noticed = true;
+    }
   }
   visiting_.clear();
   poll_lock_.unlock();
-  for (Channel* channel : tell) {
-    channel->run_events();
+  if (noticed) [[unlikely]] {
+    run_noticed();
   }
 }
 
 void Poller::forget(Channel& channel, void* context) {
-  while (!enter()) {
+  const std::uintptr_t self = this_thread();
+  std::uintptr_t owner = 0;
+  while (!owner_.compare_exchange_weak(owner, self, std::memory_order_acquire,
+                                       std::memory_order_relaxed) &&
+         owner != self) {
+    owner = 0;
     sched_yield();
   }
   {
@@ -376,18 +387,22 @@ void Poller::forget(Channel& channel, void* context) {
     attention_lock_.lock();
     std::erase(attention_, &channel);
     attention_lock_.unlock();
+    std::erase(noticed_, &channel);
     ready_.append(stash_);
     BufList kept;
     while (RecvBuf* buf = ready_.pop()) {
       if (buf->deliver_context == context) {
-        pool_.repost_dropped(*buf);
+        pool_.unstash(*buf);
+        pool_.repost(*buf);
       } else {
         kept.push(*buf);
       }
     }
     ready_ = kept;
   }
-  leave();
+  if (owner != self) {
+    owner_.store(0, std::memory_order_release);
+  }
   while (drains_.load(std::memory_order_acquire) != 0) {
     sched_yield();
   }

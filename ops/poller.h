@@ -74,7 +74,6 @@ class Poller {
   static constexpr std::uint32_t kIdleBeforeAck = 64;  // idle polls until an owed ack is written
   static constexpr DueLink kDueFrag = 0, kDueRdma = 1, kDueAmo = 2, kDueMask = 3;
 
-  struct Events;  // channels whose events are to be run after the poll lock is free
   struct BufList {
     RecvBuf* head = nullptr;
     RecvBuf* tail = nullptr;
@@ -108,15 +107,20 @@ class Poller {
     } while (!due_.compare_exchange_weak(old, link, std::memory_order_release,
                                          std::memory_order_relaxed));
   }
-  bool enter();
-  void leave();
-  int poll(BufList& into, Events& events);
-  void dispatch(const ibv_wc& wc, BufList& into, Events& events);
-  void dispatch_receive(const ibv_wc& wc, BufList& into, Events& events);
-  [[gnu::cold, gnu::noinline]] void refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane,
-                                                   Events& events);
+  [[gnu::noinline]] int step_nested();
+  int step();
+  template <bool kForFence>
+  int poll(RecvBuf*& direct);
+  template <bool kForFence>
+  void dispatch(const ibv_wc& wc, RecvBuf*& direct);
+  template <bool kForFence>
+  void dispatch_receive(const ibv_wc& wc, RecvBuf*& direct);
+  void hand_over(RecvBuf& buf);
+  [[gnu::noinline]] int deliver_ready();
+  [[gnu::cold, gnu::noinline]] void refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane);
   [[gnu::cold, gnu::noinline]] void dispatch_flag(const ibv_wc& wc);
-  int deliver_ready();
+  [[gnu::cold, gnu::noinline]] void notice(Channel& channel) { noticed_.push_back(&channel); }
+  [[gnu::cold, gnu::noinline]] void run_noticed();
   [[gnu::noinline]] int run_due();
   static DueLink& link_of(DueLink link);
   static void run_callback(DueLink link);
@@ -130,7 +134,6 @@ class Poller {
 
   // Delivery ownership.
   std::atomic<std::uintptr_t> owner_{0};
-  std::uint32_t depth_ = 0;  // re-entries of the owner
   std::uint32_t idle_polls_ = 0;
   std::uint32_t busy_polls_ = 0;
   BufList ready_;                    // counted, to be delivered by the owner
@@ -140,8 +143,9 @@ class Poller {
   std::atomic<int> blocked_{0};  // channels whose log waits for the window
 
   alignas(64) mutable SpinLock poll_lock_;
-  LaneTable lanes_;  // poll lock
-  BufList stash_;    // poll lock: counted by the fence, delivered first
+  LaneTable lanes_;                // poll lock
+  std::vector<Channel*> noticed_;  // poll lock: their events are to be run when it is free
+  BufList stash_;                  // poll lock: counted by the fence, delivered first
   struct FlagSlot {
     std::atomic<int>* done = nullptr;
     std::uint32_t generation = 0;

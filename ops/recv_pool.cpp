@@ -262,7 +262,6 @@ int RecvPool::post_per_qp(RecvBuf& buf) {
 }
 
 void RecvPool::retire_flushed(RecvBuf& buf) {
-  add(held_, static_cast<std::uint32_t>(-1));
   if (per_qp()) {
     to_idle(buf);  // its QP is in the error state
   } else {
@@ -280,11 +279,12 @@ std::uint32_t RecvPool::posted_now() const {
 
 RecvLedger RecvPool::ledger() const {
   RecvLedger ledger;
-  const std::uint32_t started = started_.load(std::memory_order_relaxed);
   ledger.depth = depth();
   ledger.posted = posted_now();
-  ledger.delivered = started - finished_.load(std::memory_order_relaxed);
-  ledger.stashed = held_.load(std::memory_order_relaxed) - started;
+  ledger.stashed =
+      stashed_in_.load(std::memory_order_relaxed) - stashed_out_.load(std::memory_order_relaxed);
+  ledger.delivered = held_.load(std::memory_order_relaxed) -
+                     finished_.load(std::memory_order_relaxed) - ledger.stashed;
   ledger.idle = idle_count_.load(std::memory_order_relaxed);
   const std::uint32_t queued = ledger.depth - ledger.idle;
   ledger.min_posted =

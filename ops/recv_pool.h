@@ -102,29 +102,29 @@ class RecvPool {
 
   // --- transitions, for the Poller (inline: they are on the path of every message)
   // ------------------------------------------------------------------------------
-  // Posted -> Stashed, under the poll lock: the CQE was polled.
-  void note_taken(RecvBuf& buf) {
+  // Posted -> Delivered, under the poll lock, for the delivery owner who goes on to the upcall.
+  void take(RecvBuf& buf) {
+    set_state(buf, BufferState::Delivered);
+    count_taken();
+  }
+  // Posted -> Stashed, under the poll lock: counted, delivered later.
+  void stash(RecvBuf& buf) {
     set_state(buf, BufferState::Stashed);
-    const std::uint32_t held = add(held_, 1) - finished_.load(std::memory_order_relaxed);
-    if (held > most_held_.load(std::memory_order_relaxed)) [[unlikely]] {
-      most_held_.store(held, std::memory_order_relaxed);
-    }
+    add(stashed_in_, 1);
+    count_taken();
   }
   // Stashed -> Delivered, by the delivery owner.
-  void note_delivering(RecvBuf& buf) {
+  void unstash(RecvBuf& buf) {
     set_state(buf, BufferState::Delivered);
-    add(started_, 1);
+    add(stashed_out_, 1);
   }
   // Delivered -> Posted, by the delivery owner.
-  void repost_delivered(RecvBuf& buf) {
+  void repost(RecvBuf& buf) {
     add(finished_, 1);
     post(buf);
   }
-  // Stashed -> Posted, under the poll lock: nothing to deliver.
-  void repost_dropped(RecvBuf& buf) {
-    add(held_, static_cast<std::uint32_t>(-1));
-    post(buf);
-  }
+  // Posted -> Posted, under the poll lock: polled, with nothing to deliver.
+  void repost_unused(RecvBuf& buf) { post(buf); }
   void retire_flushed(
       RecvBuf& buf);  // Stashed -> Posted or Idle, under the poll lock: an error completion
 
@@ -138,6 +138,12 @@ class RecvPool {
     const std::uint32_t value = counter.load(std::memory_order_relaxed) + change;
     counter.store(value, std::memory_order_relaxed);
     return value;
+  }
+  void count_taken() {
+    const std::uint32_t away = add(held_, 1) - finished_.load(std::memory_order_relaxed);
+    if (away > most_held_.load(std::memory_order_relaxed)) [[unlikely]] {
+      most_held_.store(away, std::memory_order_relaxed);
+    }
   }
   void set_state(RecvBuf& buf, BufferState to) {
     if (trace_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
@@ -167,10 +173,11 @@ class RecvPool {
 
   ibv_srq* srq_;
   // Single-writer counters; the ledger is computed from them.
-  std::atomic<std::uint32_t> held_{0};       // poll lock: taken and not dropped
-  std::atomic<std::uint32_t> most_held_{0};  // poll lock: most of them ever off the queue at once
-  std::atomic<std::uint32_t> started_{0};    // delivery owner: upcalls begun
-  std::atomic<std::uint32_t> finished_{0};   // delivery owner: upcalls ended
+  std::atomic<std::uint32_t> held_{0};         // poll lock: taken or stashed, ever
+  std::atomic<std::uint32_t> most_held_{0};    // poll lock: most buffers ever off the queue at once
+  std::atomic<std::uint32_t> stashed_in_{0};   // poll lock
+  std::atomic<std::uint32_t> stashed_out_{0};  // delivery owner
+  std::atomic<std::uint32_t> finished_{0};     // delivery owner: upcalls ended
   std::atomic<RecvTrace> trace_{nullptr};
 
   RecvPoolConfig config_;

@@ -70,6 +70,11 @@ TEST(RecvPool, DebugLogSeesEachHandOver) {
       &log);
   pair.a.send("x");
   pair.b.progress();
+  EXPECT_EQ(log, "posted>delivered delivered>posted ");
+  log.clear();
+  pair.a.send("y");
+  pair.b.poller->drain_for_fence();
+  pair.b.progress();
   EXPECT_EQ(log, "posted>stashed stashed>delivered delivered>posted ");
   pair.b.recv_pool->set_trace(nullptr, nullptr);
 }
