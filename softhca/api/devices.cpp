@@ -176,10 +176,11 @@ int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t siz
 
 int ibv_fork_init(void) { return 0; }
 ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
-int ibv_dontfork_range(void*, size_t);
-int ibv_dontfork_range(void*, size_t) { return 0; }
-int ibv_dofork_range(void*, size_t);
-int ibv_dofork_range(void*, size_t) { return 0; }
+// Not in a public header either.
+extern "C" int ibv_dontfork_range(void* base, size_t size);
+extern "C" int ibv_dontfork_range(void*, size_t) { return 0; }
+extern "C" int ibv_dofork_range(void* base, size_t size);
+extern "C" int ibv_dofork_range(void*, size_t) { return 0; }
 
 ibv_context* ibv_import_device(int) {
   errno = EOPNOTSUPP;

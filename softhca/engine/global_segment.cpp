@@ -224,6 +224,8 @@ bool GlobalSegment::anyone_else_attached(uint32_t own_slot) const {
 }
 
 void GlobalSegment::unlink_file() {
+  // The last one also takes away what processes left that died unnoticed.
+  if (!anonymous()) remove_process_files();
   if (!anonymous()) ::unlink(path_.c_str());
 }
 

@@ -153,7 +153,12 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
   if (const int stored = store_state(qp, to, attr, mask); stored != 0) return stored;
   qp.state = to;
   qp.ex.qp_base.state = to;
-  if (to == IBV_QPS_RTR && qp.type != IBV_QPT_UD) proc.start_device_thread();
+  // A peer that only sends to us must be watched too: it may die with our queue half written.
+  Peer* peer = nullptr;
+  if (to == IBV_QPS_RTR && qp.type != IBV_QPT_UD) {
+    proc.start_device_thread();
+    if (proc.find_qp(qp.attr.dest_qp_num, &peer) != nullptr) proc.watch(*peer);
+  }
   after_transition(qp, from, to);
   return 0;
 }
