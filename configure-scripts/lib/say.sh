@@ -19,14 +19,15 @@ say_run() {
   mkdir -p "$(dirname "$log")"
   : >"$log"
   "$@" >"$log" 2>&1 &
-  local child=$! shown=$SECONDS status=0
+  local child=$! shown=$SECONDS status=0 line
   while kill -0 "$child" 2>/dev/null; do
     sleep 0.2
     if [ -t 1 ]; then
       printf '\r   %-.100s\033[K' "$(tail -n 1 "$log" | tr -d '\r\033')"
     elif ((SECONDS - shown >= 15)); then
       shown=$SECONDS
-      say "$(tail -n 1 "$log" | tr -d '\r\033' | cut -c 1-100)"
+      line=$(tail -n 1 "$log" | tr -d '\r\033' | cut -c 1-100)
+      say "${line:-...}"
     fi
   done
   wait "$child" || status=$?
