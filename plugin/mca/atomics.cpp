@@ -41,7 +41,7 @@ void on_done(ops::AmoCall& op) {
   pool().give(call);
   if (done.local_address != nullptr) std::memcpy(done.local_address, &done.result, done.width);
   done.endpoint->rdma_pending.fetch_sub(1, std::memory_order_relaxed);
-  if (done.callback != nullptr) {
+  if (done.callback != nullptr && !done.endpoint->module->upper_closed) {
     done.callback(&done.endpoint->module->super, done.endpoint, done.local_address,
                   done.local_handle, done.context, done.data, OPAL_SUCCESS);
   }

@@ -80,6 +80,9 @@ mca_btl_base_endpoint_t* sender(Runtime& rt, RailId rail, const conn::Peer* peer
 void on_receive(void* context, RailId rail, conn::Peer* peer, std::uint8_t tag,
                 std::span<const std::byte> payload) {
   auto& rt = *static_cast<Runtime*>(context);
+  if (rt.modules[rail.value]->upper_closed) [[unlikely]] {
+    return;
+  }
   compat::receive_upcall(&rt.modules[rail.value]->super, sender(rt, rail, peer), tag, payload);
 }
 
@@ -221,6 +224,7 @@ int register_component() noexcept {
 void end_runtime() {
   Runtime& rt = *g_runtime;
   rt.leaving = true;
+  for (auto& module : rt.modules) module->upper_closed = true;
   rt.transport->close();
   if (!write_stats(settings().stats, OPAL_PROC_MY_NAME.vpid, rt.transport->stats_json())) {
     opal_output(0, "mend: the statistics cannot be written to %s.%u: %s", settings().stats.c_str(),

@@ -23,6 +23,8 @@ struct Module {
   SelfPath* self = nullptr;
   std::uint64_t held_limit = 0;  // bytes held for a peer beyond which bulk data is refused
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;
+  // Set in finalize: the layers above may be unloaded by then, so nothing calls up any more.
+  bool upper_closed = false;
 };
 
 inline Module& module_of(mca_btl_base_module_t* btl) { return *reinterpret_cast<Module*>(btl); }

@@ -30,7 +30,7 @@ void on_done(ops::RdmaOp& op) {
   pool().give(call);
   // Before the callback: it may flush.
   done.endpoint->rdma_pending.fetch_sub(1, std::memory_order_relaxed);
-  if (done.callback != nullptr) {
+  if (done.callback != nullptr && !done.endpoint->module->upper_closed) {
     done.callback(&done.endpoint->module->super, done.endpoint, done.local, done.local_handle,
                   done.context, done.data, OPAL_SUCCESS);
   }

@@ -13,8 +13,9 @@ void on_sent(ops::Frag& frag) {
   mca_btl_base_endpoint_t* endpoint = d.endpoint;
   Module* module = endpoint->module;
   // The callback may free the descriptor unless it is ours to free.
-  const bool ours = (d.base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0;
-  if (d.base.des_cbfunc != nullptr) {
+  const bool ours =
+      (d.base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0 || module->upper_closed;
+  if (d.base.des_cbfunc != nullptr && !module->upper_closed) {
     d.base.des_cbfunc(&module->super, endpoint, &d.base, OPAL_SUCCESS);
   }
   if (ours) module->transport->release_user(frag);
