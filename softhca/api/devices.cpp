@@ -155,12 +155,15 @@ int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
   return -1;
 }
 
-const char* ibv_get_sysfs_path(void) {
+// Declared in libibverbs' driver header only, as the next one.
+extern "C" const char* ibv_get_sysfs_path(void);
+extern "C" const char* ibv_get_sysfs_path(void) {
   const char* path = std::getenv("SYSFS_PATH");
   return path != nullptr && *path != '\0' ? path : "/sys";
 }
 
-int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
+extern "C" int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size);
+extern "C" int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
   char path[512];
   std::snprintf(path, sizeof(path), "%s/%s", dir, file);
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
