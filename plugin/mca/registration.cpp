@@ -77,7 +77,10 @@ mca_btl_base_registration_handle_t* RegistrationCache::add(void* base, std::size
   mca_rcache_base_registration_t* registration = nullptr;
   const int rc =
       grdma_->rcache_register(grdma_, base, size, 0, static_cast<int32_t>(t_wanted), &registration);
-  if (rc != OPAL_SUCCESS || registration == nullptr) return nullptr;
+  if (rc != OPAL_SUCCESS || registration == nullptr) {
+    complain(size);
+    return nullptr;
+  }
   return &reinterpret_cast<Registration*>(registration)->handle;
 }
 
@@ -114,7 +117,8 @@ int RegistrationCache::register_region(void* base, std::size_t size,
     if (result.error().code == ENOMEM) break;
   }
   if (!result) {
-    complain(result.error(), size);
+    const std::lock_guard lock(mutex_);
+    last_error_ = result.error().message;
     return result.error().code == ENOMEM ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERROR;
   }
   auto& ours = reinterpret_cast<Registration&>(registration);
@@ -139,11 +143,13 @@ int RegistrationCache::deregister_call(void* self,
 }
 
 // Once: the limit that was hit, and what to do. ob1 goes on with copies.
-void RegistrationCache::complain(const Error& error, std::size_t size) {
+void RegistrationCache::complain(std::size_t size) {
+  std::string reason;
   {
     const std::lock_guard lock(mutex_);
     if (complained_) return;
     complained_ = true;
+    reason = last_error_;
   }
   opal_show_help("help-mpi-btl-mend.txt", "registration failed", true, opal_process_info.nodename,
                  size, error.message.c_str());

@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "plugin/conn/transport.h"
 #include "plugin/mca/ompi_compat.h"
@@ -46,17 +47,18 @@ class RegistrationCache {
                            mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_call(void* self, mca_rcache_base_registration_t* registration) noexcept;
   int register_region(void* base, std::size_t size, mca_rcache_base_registration_t& registration);
-  void complain(const Error& error, std::size_t size);
+  void complain(std::size_t size);
 
   conn::Transport& transport_;
   mca_rcache_base_module_t* grdma_ = nullptr;
-  std::mutex mutex_;  // guards regions_ and complained_
+  std::mutex mutex_;  // guards what follows
   std::list<conn::Region>
       regions_;  // stable addresses; what grdma leaves behind is released at the end
+  std::string last_error_;
   bool complained_ = false;
 };
 
-// BTL access flags as the transport's. Without write access for `read_only`.
+// BTL access flags as the transport's.
 unsigned access_of(std::uint32_t flags);
 
 // Of a handle that this process registered itself.

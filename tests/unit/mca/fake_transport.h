@@ -1,0 +1,39 @@
+// A Transport whose behaviour the tests script: it links in place of the real one. It reaches
+// nobody, keeps fragments on the heap and registers memory as it is told.
+//
+// Thread contract: one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plugin/conn/transport.h"
+
+namespace mend::test {
+
+struct FakeTransport {
+  // --- script
+  int create_error = 0;  // errno that create() fails with; 0: it succeeds
+  std::vector<conn::RailInfo> rails{conn::RailInfo{"fake0:1", 10000, 2, -1, 64, 1u << 30}};
+  bool deny_write = false;       // registering with write access fails with EFAULT
+  int refuse_registrations = 0;  // that many registrations fail with ENOMEM
+  bool no_fragments = false;     // alloc_frag() returns null
+  int add_peer_error = 0;        // errno that add_peer() fails with
+  std::string stats = "{}";
+  // --- what happened
+  conn::Params params;  // as given to create()
+  conn::Identity identity;
+  conn::Upcalls upcalls;
+  std::vector<unsigned> accesses;  // of each register_region() call
+  int frags_out = 0;               // fragments not given back
+  int regions_out = 0;             // regions not given back
+  bool closed = false;
+  int closed_before_regions = -1;  // regions still registered when close() was called
+  int alive = 0;                   // transports in existence
+};
+
+// The script and record of the current test; reset() starts afresh.
+FakeTransport& fake();
+void reset_fake();
+
+}  // namespace mend::test
