@@ -99,6 +99,9 @@ void reset_qp(Qp& qp) {
     }
     proc.unlock(proc.self());
   }
+  // Completions that nobody has polled belong to the old life too.
+  clean_cq(*qp.send_cq, qp.ex.qp_base.qp_num);
+  if (qp.recv_cq != qp.send_cq) clean_cq(*qp.recv_cq, qp.ex.qp_base.qp_num);
   const ibv_qp_cap cap = qp.attr.cap;
   qp.attr = {};
   qp.attr.cap = cap;
