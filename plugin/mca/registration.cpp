@@ -152,7 +152,7 @@ void RegistrationCache::complain(std::size_t size) {
     reason = last_error_;
   }
   opal_show_help("help-mpi-btl-mend.txt", "registration failed", true, opal_process_info.nodename,
-                 size, error.message.c_str());
+                 size, reason.c_str());
 }
 
 mca_btl_base_registration_handle_t* register_mem(mca_btl_base_module_t* /*btl*/,
