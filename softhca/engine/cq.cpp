@@ -9,7 +9,7 @@
 
 #include "softhca/engine/events.h"
 #include "softhca/engine/qp.h"
-#include "softhca/engine/recv_queue.h"
+#include "softhca/engine/receive_ring.h"
 
 namespace softhca {
 
@@ -17,67 +17,6 @@ namespace {
 
 // Blocks beyond one per entry, so that payloads can travel in the ring.
 constexpr uint32_t kSpareBlocks = 192;
-constexpr int kScribble = 0x5c5c5c5c;
-
-RecordHeader* header_at(const Cq& cq, uint64_t position) noexcept {
-  return reinterpret_cast<RecordHeader*>(cq.ring + (position & cq.block_mask) * kBlockBytes);
-}
-
-void set_head(Cq& cq, uint64_t head) noexcept {
-  cq.head = head;
-  cq.next.store(header_at(cq, head), std::memory_order_relaxed);
-  cq.next_seq.store(cq.key + head, std::memory_order_relaxed);
-}
-
-void place(const Cq& cq, RecordHeader& record) noexcept {
-  if (record.payload == 0 || (record.flags & kRecordPlaced) != 0) return;
-  auto* dest = reinterpret_cast<char*>(record.dest);
-  const auto* from = reinterpret_cast<const char*>(record.data);
-  const auto to_end = static_cast<std::size_t>(cq.ring + (cq.block_mask + 1) * kBlockBytes - from);
-  if (record.payload <= to_end) [[likely]] {
-    std::memcpy(dest, from, record.payload);
-  } else {
-    std::memcpy(dest, from, to_end);
-    std::memcpy(dest + to_end, cq.ring, record.payload - to_end);
-  }
-  record.flags |= kRecordPlaced;
-}
-
-void count_polled(const Cq& cq, const RecordHeader& record) noexcept {
-  const auto* rq = cq.proc->segment().at<RqShared>(record.rq);
-  reinterpret_cast<RecvQueue*>(rq->owner)->polled.fetch_add(1, std::memory_order_release);
-}
-
-// Fields that the standard leaves undefined on an error get a value nobody can mistake for right.
-void fill_error(ibv_wc* wc, uint64_t wr_id, uint8_t status, uint32_t qpn, uint32_t vendor_err) {
-  std::memset(wc, kScribble & 0xff, sizeof(*wc));
-  wc->wr_id = wr_id;
-  wc->status = static_cast<ibv_wc_status>(status);
-  wc->qp_num = qpn;
-  wc->vendor_err = vendor_err;
-}
-
-void fill_receive(const RecordHeader& record, ibv_wc* wc) noexcept {
-  if (record.status != IBV_WC_SUCCESS) [[unlikely]] {
-    fill_error(wc, record.wr_id, record.status, record.qpn, record.imm);
-    return;
-  }
-  wc->wr_id = record.wr_id;
-  wc->status = IBV_WC_SUCCESS;
-  wc->opcode = static_cast<ibv_wc_opcode>(IBV_WC_RECV + (record.opcode & 1));
-  wc->vendor_err = 0;
-  wc->byte_len = record.byte_len;
-  wc->imm_data = record.imm;
-  wc->qp_num = record.qpn;
-  wc->src_qp = record.src_qp;
-  wc->wc_flags = 0;
-  if ((record.flags & kRecordGrh) != 0) wc->wc_flags |= IBV_WC_GRH;
-  if ((record.flags & kRecordImm) != 0) wc->wc_flags |= IBV_WC_WITH_IMM;
-  wc->pkey_index = record.pkey_index;
-  wc->slid = record.slid;
-  wc->sl = 0;
-  wc->dlid_path_bits = 0;
-}
 
 // Takes one send completion; false if it was cleaned away.
 bool take_send(Cq& cq, ibv_wc* wc) noexcept {
@@ -90,7 +29,7 @@ bool take_send(Cq& cq, ibv_wc* wc) noexcept {
     done.qp->freed.store(done.sq_index + 1, std::memory_order_relaxed);
   }
   if (done.status != IBV_WC_SUCCESS) [[unlikely]] {
-    fill_error(wc, done.wr_id, done.status, done.qpn, done.vendor_err);
+    describe_error(wc, done.wr_id, done.status, done.qpn, done.vendor_err);
     return true;
   }
   wc->wr_id = done.wr_id;
@@ -158,7 +97,7 @@ Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel) {
   cq->block_mask = blocks - 1;
   cq->key = sh.key;
   cq->send_mask = send_slots - 1;
-  set_head(*cq, 0);
+  set_ring_head(*cq, 0);
   cq->ex.context = &ctx.vctx.context;
   cq->ex.channel = channel;
   cq->ex.cq_context = user;
@@ -226,19 +165,14 @@ int poll_cq(Cq* cq, int entries, ibv_wc* wc) {
   const uint64_t before = cq->head;
   uint64_t head = before;
   while (got < entries) {
-    RecordHeader* record = header_at(*cq, head);
-    if (record->seq.load(std::memory_order_acquire) != cq->key + head) break;
-    head += record->blocks;
+    RecordHeader* record = published_at(*cq, head);
+    if (record == nullptr) break;
+    head += record_blocks(record->flags(), record->byte_len);
     ++cq->popped;
-    if ((record->flags & kRecordDropped) != 0) [[unlikely]]
-      continue;
-    count_polled(*cq, *record);
-    place(*cq, *record);
-    fill_receive(*record, wc + got);
-    ++got;
+    if (take_record(*cq, *record, wc + got)) ++got;
   }
   if (head != before) {
-    set_head(*cq, head);
+    set_ring_head(*cq, head);
     cq->sh->popped.store(cq->popped, std::memory_order_relaxed);
     cq->sh->head.store(head, std::memory_order_release);
     kill_point(KillPoint::poll_head_advanced);
@@ -297,25 +231,12 @@ void clean_cq(Cq& cq, uint32_t qpn) {
     SendCompletion& done = cq.sends[(cq.send_head + i) & cq.send_mask];
     if (done.qpn == qpn) done.qp = nullptr;
   }
-  for (uint64_t at = cq.head;;) {
-    RecordHeader* record = header_at(cq, at);
-    if (record->seq.load(std::memory_order_acquire) != cq.key + at) break;
-    if (record->qpn == qpn && (record->flags & kRecordDropped) == 0) {
-      record->flags |= kRecordDropped;
-      count_polled(cq, *record);
-    }
-    at += record->blocks;
-  }
+  drop_records(cq, qpn);
 }
 
 void place_pending(Cq& cq, uint64_t addr, uint64_t length) {
   std::lock_guard guard(cq.lock);
-  for (uint64_t at = cq.head;;) {
-    RecordHeader* record = header_at(cq, at);
-    if (record->seq.load(std::memory_order_acquire) != cq.key + at) break;
-    if (record->dest >= addr && record->dest - addr < length) place(cq, *record);
-    at += record->blocks;
-  }
+  place_records(cq, addr, length);
 }
 
 }  // namespace softhca

@@ -15,6 +15,7 @@
 namespace softhca {
 
 struct Qp;
+struct RecordHeader;
 
 struct SendCompletion {
   uint64_t wr_id = 0;

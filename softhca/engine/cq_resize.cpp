@@ -6,7 +6,7 @@
 #include <mutex>
 #include <new>
 
-#include "softhca/engine/cq.h"
+#include "softhca/engine/receive_ring.h"
 
 namespace softhca {
 
@@ -33,7 +33,7 @@ int swap_rings(Cq& cq, uint32_t entries, SendCompletion* sends, uint32_t send_sl
   cq.send_mask = send_slots - 1;
   cq.ring = fresh;
   cq.block_mask = blocks - 1;
-  cq.next.store(reinterpret_cast<RecordHeader*>(fresh + (cq.head & cq.block_mask) * kBlockBytes));
+  set_ring_head(cq, cq.head);
   sh.ring = ring;
   sh.blocks = blocks;
   sh.cqe = entries;

@@ -60,13 +60,13 @@ ExecResult execute_datagram(Qp& qp, const SendWr& wr) {
     message.count = data.count;
     message.length = wr.length;
     message.byte_len = wr.length + kGrhBytes;
-    message.imm = wr.imm;
-    message.flags =
-        static_cast<uint8_t>((wr.opcode == IBV_WR_SEND_WITH_IMM ? kRecordImm : 0) |
-                             (wr.av->is_global != 0 ? kRecordGrh : 0) |
-                             ((wr.flags & IBV_SEND_SOLICITED) != 0 ? kRecordSolicited : 0));
-    message.src_qp = qp.ex.qp_base.qp_num;
-    message.slid = port_of(qp).lid;
+    message.flags = kRecordExtra;
+    if (wr.opcode == IBV_WR_SEND_WITH_IMM) message.flags |= kRecordImm;
+    if (wr.av->is_global != 0) message.flags |= kRecordGrh;
+    message.solicited = (wr.flags & IBV_SEND_SOLICITED) != 0;
+    message.extra.imm = wr.imm;
+    message.extra.src_qp = qp.ex.qp_base.qp_num;
+    message.extra.slid = port_of(qp).lid;
     message.next_psn = target->rx_psn.load();
     build_grh(qp, *wr.av, wr.length, &grh);
     message.grh = &grh;

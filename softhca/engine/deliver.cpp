@@ -14,13 +14,8 @@ namespace softhca {
 
 namespace {
 
-char* block_at(const CqShared& cq, char* base, uint64_t position) noexcept {
-  return base + cq.ring + (position & (cq.blocks - 1)) * kBlockBytes;
-}
-
-uint32_t blocks_for(uint32_t payload) noexcept {
-  return payload <= kHeaderPayload ? 1
-                                   : 1 + (payload - kHeaderPayload + kBlockBytes - 1) / kBlockBytes;
+char* block_at(const CqShared& cq, const Peer& peer, uint64_t position) noexcept {
+  return peer.base + cq.ring + (position & (cq.blocks - 1)) * kBlockBytes;
 }
 
 struct Room {
@@ -84,82 +79,123 @@ void check_limit(Peer& peer, RqShared& rq, uint32_t head, WakeUps* wakes) noexce
   wakes->events = peer.at<WakeAddr>(rq.event_wake);
 }
 
-// One journalled change of a target: optionally consumes a receive, optionally publishes a record.
-struct Commit {
-  QpShared* qp;
-  RqShared* rq = nullptr;
-  uint32_t rq_head = 0;
-  CqShared* cq = nullptr;
-  RecordHeader* record = nullptr;
-  uint64_t position = 0;
-  uint32_t blocks = 0;
+// ---- journalled changes
+// ---------------------------------------------------------------------------
+
+// The header of a record and where it goes; the payload behind the header block is already there.
+struct alignas(kLine) NewRecord {
+  RecordHeader header;
+  uint64_t position;
+  uint32_t blocks;
+};
+
+struct Change {
   uint32_t rx_psn = 0;
   uint32_t reserved = 0;
+  RqShared* rq = nullptr;  // nullptr: consumes no receive
+  uint32_t rq_head = 0;
 };
 
 inline Off off_of(const Peer& peer, const void* p) noexcept {
   return static_cast<Off>(static_cast<const char*>(p) - peer.base);
 }
 
-inline void commit(Peer& peer, const Commit& c) noexcept {
+inline void open_journal(Peer& peer, QpShared& qp, const Change& c) noexcept {
   Journal& j = peer.hdr->lock.journal;
-  j.qp = off_of(peer, c.qp);
+  j.qp = off_of(peer, &qp);
   j.rq = c.rq == nullptr ? 0 : off_of(peer, c.rq);
   j.rq_head = c.rq_head;
-  j.cq = c.cq == nullptr ? 0 : off_of(peer, c.cq);
   j.rx_psn = c.rx_psn;
   j.reserved = c.reserved;
-  j.cq_tail = c.position + c.blocks;
-  j.record = c.position;
-  j.valid.store(1, std::memory_order_release);
-  kill_point(KillPoint::deliver_journalled);
+}
+
+inline void apply_change(QpShared& qp, const Change& c) noexcept {
   if (c.rq != nullptr) c.rq->head.store(c.rq_head, std::memory_order_release);
   kill_point(KillPoint::deliver_rq_popped);
-  c.qp->rx_psn.store(c.rx_psn, std::memory_order_relaxed);
-  c.qp->reserved.store(c.reserved, std::memory_order_relaxed);
-  if (c.cq != nullptr) {
-    c.cq->pushed.store(c.cq->pushed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    c.cq->tail.store(j.cq_tail, std::memory_order_release);
-    c.record->seq.store(c.cq->key + c.position, std::memory_order_release);
-  }
-  kill_point(KillPoint::deliver_published);
-  j.valid.store(0, std::memory_order_release);
+  qp.rx_psn.store(c.rx_psn, std::memory_order_relaxed);
+  qp.reserved.store(c.reserved, std::memory_order_relaxed);
+}
+
+inline void close_journal(Peer& peer) noexcept {
+  peer.hdr->lock.journal.valid.store(0, std::memory_order_release);
   kill_point(KillPoint::deliver_journal_closed);
 }
 
-// Starts a record at the tail.
-RecordHeader* open_record(Peer& peer, CqShared& cq, uint32_t blocks, uint64_t* position) noexcept {
-  *position = cq.tail.load(std::memory_order_relaxed);
-  auto* record = reinterpret_cast<RecordHeader*>(block_at(cq, peer.base, *position));
-  record->blocks = static_cast<uint8_t>(blocks);
-  return record;
+// Consumes a receive without completing it.
+void reserve(Peer& peer, QpShared& qp, const Change& c) noexcept {
+  open_journal(peer, qp, c);
+  peer.hdr->lock.journal.cq = 0;
+  peer.hdr->lock.journal.valid.store(1, std::memory_order_release);
+  kill_point(KillPoint::deliver_journalled);
+  apply_change(qp, c);
+  close_journal(peer);
 }
 
-void fill_record(RecordHeader* r, const QpShared& qp, const Message& m, uint64_t wr_id,
-                 uint32_t total) noexcept {
-  r->status = IBV_WC_SUCCESS;
-  r->opcode = m.opcode;
-  r->flags = m.flags;
-  r->wr_id = wr_id;
-  r->byte_len = m.byte_len;
-  r->qpn = qp.qpn.load(std::memory_order_relaxed);
-  r->imm = m.imm;
-  r->src_qp = m.src_qp;
-  r->payload = static_cast<uint16_t>(total);
-  r->slid = m.slid;
-  r->pkey_index = m.pkey_index;
-  r->rq = qp.rq;
+// The header line goes out in one burst with seq last: the consumer is polling it, and every store
+// that it catches in between costs a round trip of the line.
+inline void store_header(RecordHeader* to, const RecordHeader& from, uint64_t seq) noexcept {
+  constexpr std::size_t kSeq = sizeof(to->seq);
+  std::memcpy(reinterpret_cast<char*>(to) + kSeq, reinterpret_cast<const char*>(&from) + kSeq,
+              kBlockBytes - kSeq);
+  to->seq.store(seq, std::memory_order_release);
 }
 
-// Copies into the ring, which may wrap in the middle of a piece.
-class RingWriter {
+// The store of seq is what makes the message exist; everything else can be repeated from the
+// journal.
+inline void publish(Peer& peer, QpShared& qp, CqShared& cq, const NewRecord& record,
+                    const Change& c) noexcept {
+  open_journal(peer, qp, c);
+  Journal& j = peer.hdr->lock.journal;
+  j.cq = off_of(peer, &cq);
+  j.cq_tail = record.position + record.blocks;
+  j.record = record.position;
+  j.valid.store(1, std::memory_order_release);
+  kill_point(KillPoint::deliver_journalled);
+  store_header(reinterpret_cast<RecordHeader*>(block_at(cq, peer, record.position)), record.header,
+               cq.key + record.position);
+  kill_point(KillPoint::deliver_published);
+  apply_change(qp, c);
+  cq.pushed.store(cq.pushed.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  cq.tail.store(record.position + record.blocks, std::memory_order_release);
+  close_journal(peer);
+}
+
+inline void begin_record(NewRecord* r, const QpShared& qp, const CqShared& cq, unsigned flags,
+                         ibv_wc_status status, uint32_t wqe, uint32_t byte_len) noexcept {
+  r->position = cq.tail.load(std::memory_order_relaxed);
+  r->blocks = record_blocks(flags, byte_len);
+  r->header.wqe = wqe;
+  r->header.byte_len = byte_len;
+  r->header.qpn_status = (qp.qpn.load(std::memory_order_relaxed) << 8) | status;
+  r->header.rq_flags = (qp.rq / RecordHeader::kRqGrain << 8) | flags;
+}
+
+// ---- payload
+// --------------------------------------------------------------------------------------
+
+// Fills the header's data area first, then the blocks behind it, which may wrap.
+class PayloadWriter {
  public:
-  RingWriter(CqShared& cq, char* base, unsigned char* at) noexcept
-      : start_(base + cq.ring),
-        end_(start_ + std::size_t{cq.blocks} * kBlockBytes),
-        at_(reinterpret_cast<char*>(at)) {}
+  PayloadWriter(NewRecord* record, const CqShared& cq, const Peer& peer) noexcept
+      : header_(record->header.data),
+        room_(kHeaderData),
+        at_(block_at(cq, peer, record->position + 1)),
+        start_(peer.base + cq.ring),
+        end_(start_ + std::size_t{cq.blocks} * kBlockBytes) {}
 
   void put(const void* from, std::size_t n) noexcept {
+    const auto* bytes = static_cast<const char*>(from);
+    const std::size_t first = std::min(n, room_);
+    std::memcpy(header_, bytes, first);
+    header_ += first;
+    room_ -= first;
+    if (first == n) [[likely]]
+      return;
+    put_behind(bytes + first, n - first);
+  }
+
+ private:
+  void put_behind(const char* from, std::size_t n) noexcept {
     const auto room = static_cast<std::size_t>(end_ - at_);
     if (n <= room) [[likely]] {
       std::memcpy(at_, from, n);
@@ -167,14 +203,15 @@ class RingWriter {
       return;
     }
     std::memcpy(at_, from, room);
-    std::memcpy(start_, static_cast<const char*>(from) + room, n - room);
+    std::memcpy(start_, from + room, n - room);
     at_ = start_ + (n - room);
   }
 
- private:
+  unsigned char* header_;
+  std::size_t room_;
+  char* at_;
   char* start_;
   char* end_;
-  char* at_;
 };
 
 // The buffers of a receive work request, translated and cut to `total` bytes; false = key refused.
@@ -212,66 +249,112 @@ bool accepts(const QpShared& qp, uint32_t qpn) noexcept {
          (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD);
 }
 
-Verdict fail_receive(Process& self, Peer& peer, QpShared& qp, RqShared& rq, const RecvWqe& wqe,
-                     uint8_t status, WakeUps* wakes) {
-  const uint64_t wr_id = wqe.wr_id;
-  Commit c{.qp = &qp};
-  c.rq = &rq;
-  c.rq_head = rq.head.load(std::memory_order_relaxed) + 1;
-  c.rx_psn = qp.rx_psn.load(std::memory_order_relaxed);
-  commit(peer, c);
-  publish_bare(self, peer, qp, wr_id, status, 0, wakes);
+// ---- the ways a message ends
+// ----------------------------------------------------------------------
+
+Verdict fail_receive(Peer& peer, QpShared& qp, RqShared& rq, const RecvWqe& wqe,
+                     ibv_wc_status status, WakeUps* wakes) {
+  const uint32_t head = rq.head.load(std::memory_order_relaxed);
+  const ErrorRecord error{wqe.wr_id, head, status, 0};
+  Change pop;
+  pop.rq = &rq;
+  pop.rq_head = head + 1;
+  pop.rx_psn = qp.rx_psn.load(std::memory_order_relaxed);
+  reserve(peer, qp, pop);
+  publish_error(peer, qp, error, wakes);
   qp.state.store(IBV_QPS_ERR);
   kill_point(KillPoint::nak_state_set);
   call_owner(peer, wakes);
   return status == IBV_WC_LOC_LEN_ERR ? Verdict::BufferTooSmall : Verdict::BufferForbidden;
 }
 
+struct Incoming {
+  RqShared* rq;
+  const RecvWqe* wqe;
+  uint32_t head;  // index of the request
+  uint32_t total;
+  iovec to[kMaxSegments];
+  unsigned to_count;
+};
+
 // A message that is too large for the ring: reserve the receive, copy without the lock, publish.
-Verdict deliver_large(Process& self, Peer& peer, QpShared& qp, RqShared& rq, const RecvWqe& wqe,
-                      const iovec* to, unsigned to_count, const Message& m, uint32_t total,
+Verdict deliver_large(Process& self, Peer& peer, QpShared& qp, const Message& m, const Incoming& in,
                       WakeUps* wakes) {
   const uint32_t qpn = qp.qpn.load(std::memory_order_relaxed);
-  const uint64_t wr_id = wqe.wr_id;
+  const RecordWide wide{in.wqe->wr_id, 0};
   if (!set_busy(self, qp)) return Verdict::Gone;
-  qp.reserved_wr_id = wr_id;
-  Commit reserve{.qp = &qp};
-  reserve.rq = &rq;
-  reserve.rq_head = rq.head.load(std::memory_order_relaxed) + 1;
-  reserve.rx_psn = qp.rx_psn.load(std::memory_order_relaxed);
-  reserve.reserved = 1;
-  commit(peer, reserve);
+  qp.reserved_wr_id = wide.wr_id;
+  qp.reserved_index = in.head;
+  Change take;
+  take.rq = in.rq;
+  take.rq_head = in.head + 1;
+  take.rx_psn = qp.rx_psn.load(std::memory_order_relaxed);
+  take.reserved = 1;
+  reserve(peer, qp, take);
   kill_point(KillPoint::reserve_popped);
-  if (rq.limit != 0) check_limit(peer, rq, reserve.rq_head, wakes);
+  if (in.rq->limit != 0) check_limit(peer, *in.rq, take.rq_head, wakes);
   self.unlock(peer);
   kill_point(KillPoint::reserve_copying);
-  const int rc = copy_direct(peer, to, to_count, m, total);
+  const int rc = copy_direct(peer, in.to, in.to_count, m, in.total);
   const bool locked = self.lock(peer);
   kill_point(KillPoint::reserve_relocked);
   Verdict verdict = Verdict::Gone;
   CqShared& cq = *peer.at<CqShared>(qp.cq);
   // The owner may have moved the QP meanwhile; then the reserved request is its to flush.
   if (locked && rc == 0 && accepts(qp, qpn)) {
-    if (!room_in(cq, 1).any) {
+    if (cq.dead.load() != 0 || !room_in(cq, 1).any) {
       overrun(peer, cq, wakes);
       verdict = Verdict::QueueDead;
     } else {
-      Commit done{.qp = &qp};
-      done.cq = &cq;
-      done.blocks = 1;
-      done.record = open_record(peer, cq, 1, &done.position);
-      done.rx_psn = m.next_psn;
-      fill_record(done.record, qp, m, wr_id, 0);
-      commit(peer, done);
-      if (cq.channel != 0) {
-        count_notification(peer, cq, (m.flags & kRecordSolicited) != 0, wakes);
+      NewRecord record;
+      begin_record(&record, qp, cq, m.flags | kRecordWide | kRecordDirect, IBV_WC_SUCCESS, in.head,
+                   m.byte_len);
+      std::memcpy(record.header.data, &wide, sizeof(wide));
+      if ((m.flags & kRecordExtra) != 0) {
+        std::memcpy(record.header.data + sizeof(wide), &m.extra, sizeof(m.extra));
       }
+      Change done;
+      done.rx_psn = m.next_psn;
+      publish(peer, qp, cq, record, done);
+      if (cq.channel != 0) count_notification(peer, cq, m.solicited, wakes);
       verdict = Verdict::Delivered;
     }
   }
   clear_busy(qp);
-  if (!locked) wakes->poke = false;
   return verdict;
+}
+
+// Everything is checked and there is room: writes the record.
+Verdict deliver_small(Peer& peer, QpShared& qp, CqShared& cq, const Message& m, const Incoming& in,
+                      unsigned flags, WakeUps* wakes) {
+  NewRecord record;
+  begin_record(&record, qp, cq, flags, IBV_WC_SUCCESS, in.head, m.byte_len);
+  PayloadWriter writer(&record, cq, peer);
+  if ((flags & kRecordWide) != 0) [[unlikely]] {
+    const RecordWide wide{in.wqe->wr_id,
+                          in.to_count == 0 ? 0 : reinterpret_cast<uint64_t>(in.to[0].iov_base)};
+    writer.put(&wide, sizeof(wide));
+  }
+  if ((flags & kRecordExtra) != 0) writer.put(&m.extra, sizeof(m.extra));
+  if ((flags & kRecordDirect) == 0) {
+    if (m.grh != nullptr) writer.put(m.grh, kGrhBytes);
+    for (unsigned i = 0; i < m.count; ++i) writer.put(m.pieces[i].iov_base, m.pieces[i].iov_len);
+  } else if (copy_direct(peer, in.to, in.to_count, m, in.total) != 0) {
+    return Verdict::Gone;
+  }
+  kill_point(KillPoint::deliver_record_written);
+  Change change;
+  change.rq = in.rq;
+  change.rq_head = in.head + 1;
+  change.rx_psn = m.next_psn;
+  publish(peer, qp, cq, record, change);
+  // The next receive was posted long ago: have it here before it is needed.
+  __builtin_prefetch(peer.base + in.rq->ring +
+                     std::size_t{change.rq_head & in.rq->mask} * in.rq->stride);
+  if (in.rq->limit != 0) [[unlikely]]
+    check_limit(peer, *in.rq, change.rq_head, wakes);
+  if (cq.channel != 0) count_notification(peer, cq, m.solicited, wakes);
+  return Verdict::Delivered;
 }
 
 }  // namespace
@@ -290,88 +373,67 @@ bool set_busy(Process& self, QpShared& qp) noexcept {
 }
 
 Verdict deliver(Process& self, Peer& peer, QpShared& qp, const Message& m, WakeUps* wakes) {
-  RqShared& rq = *peer.at<RqShared>(qp.rq);
-  const uint32_t head = rq.head.load(std::memory_order_relaxed);
-  if (head == rq.tail_seen) {
+  Incoming in;
+  in.rq = peer.at<RqShared>(qp.rq);
+  RqShared& rq = *in.rq;
+  in.head = rq.head.load(std::memory_order_relaxed);
+  if (in.head == rq.tail_seen) {
     rq.tail_seen = rq.tail.load(std::memory_order_acquire);
-    if (head == rq.tail_seen) return Verdict::NotReady;
-  }
-  const auto& wqe = *reinterpret_cast<const RecvWqe*>(peer.base + rq.ring +
-                                                      std::size_t{head & rq.mask} * rq.stride);
-  const bool datagram = qp.type == IBV_QPT_UD;
-  const uint32_t total = m.length + (m.grh != nullptr ? kGrhBytes : 0);
-  if (wqe.total < total) [[unlikely]] {
-    if (datagram) return Verdict::BufferTooSmall;
-    return fail_receive(self, peer, qp, rq, wqe, IBV_WC_LOC_LEN_ERR, wakes);
+    if (in.head == rq.tail_seen) return Verdict::NotReady;
   }
   CqShared& cq = *peer.at<CqShared>(qp.cq);
   if (cq.dead.load(std::memory_order_relaxed) != 0) [[unlikely]]
     return Verdict::QueueDead;
-  iovec to[kMaxSegments];
-  unsigned to_count = 0;
-  if (!translate_buffers(peer, rq, wqe, total, to, &to_count)) [[unlikely]] {
-    if (datagram) return Verdict::BufferForbidden;
-    return fail_receive(self, peer, qp, rq, wqe, IBV_WC_LOC_PROT_ERR, wakes);
+  in.total = m.length + (m.grh != nullptr ? kGrhBytes : 0);
+  if (in.total > kHeaderData) {
+    prefetch_for_write(block_at(cq, peer, cq.tail.load(std::memory_order_relaxed) + 1));
   }
-  const bool may_ride = to_count <= 1 && total <= kMaxRingPayload;
-  const uint32_t wanted = may_ride ? blocks_for(total) : 1;
-  const Room room = room_in(cq, wanted);
+  in.wqe = reinterpret_cast<const RecvWqe*>(peer.base + rq.ring +
+                                            std::size_t{in.head & rq.mask} * rq.stride);
+  const bool datagram = qp.type == IBV_QPT_UD;
+  if (in.wqe->total < in.total) [[unlikely]] {
+    if (datagram) return Verdict::BufferTooSmall;
+    return fail_receive(peer, qp, rq, *in.wqe, IBV_WC_LOC_LEN_ERR, wakes);
+  }
+  if (!translate_buffers(peer, rq, *in.wqe, in.total, in.to, &in.to_count)) [[unlikely]] {
+    if (datagram) return Verdict::BufferForbidden;
+    return fail_receive(peer, qp, rq, *in.wqe, IBV_WC_LOC_PROT_ERR, wakes);
+  }
+  unsigned flags = m.flags;
+  if (rq.many_cqs.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    flags |= kRecordWide;
+  const bool rides = in.to_count <= 1 && in.total <= kMaxRingPayload;
+  const Room room = room_in(cq, rides ? record_blocks(flags, in.total) : 1);
   if (!room.any) [[unlikely]] {
     overrun(peer, cq, wakes);
     return Verdict::QueueDead;
   }
-  if (total > kMaxRingPayload) {
-    return deliver_large(self, peer, qp, rq, wqe, to, to_count, m, total, wakes);
-  }
-  const bool ride = may_ride && room.payload;
-  Commit c{.qp = &qp};
-  c.rq = &rq;
-  c.rq_head = head + 1;
-  c.cq = &cq;
-  c.blocks = ride ? wanted : 1;
-  c.rx_psn = m.next_psn;
-  c.record = open_record(peer, cq, c.blocks, &c.position);
-  fill_record(c.record, qp, m, wqe.wr_id, ride ? total : 0);
-  if (ride) {
-    c.record->dest = to_count == 0 ? 0 : reinterpret_cast<uint64_t>(to[0].iov_base);
-    RingWriter writer(cq, peer.base, c.record->data);
-    if (m.grh != nullptr) writer.put(m.grh, kGrhBytes);
-    for (unsigned i = 0; i < m.count; ++i) writer.put(m.pieces[i].iov_base, m.pieces[i].iov_len);
-  } else if (copy_direct(peer, to, to_count, m, total) != 0) {
-    return Verdict::Gone;
-  }
-  kill_point(KillPoint::deliver_record_written);
-  commit(peer, c);
-  // The next receive was posted long ago: have it here before it is needed.
-  __builtin_prefetch(peer.base + rq.ring + std::size_t{c.rq_head & rq.mask} * rq.stride);
-  if (rq.limit != 0) [[unlikely]]
-    check_limit(peer, rq, c.rq_head, wakes);
-  if (cq.channel != 0) {
-    count_notification(peer, cq, (m.flags & kRecordSolicited) != 0, wakes);
-  }
-  return Verdict::Delivered;
+  if (in.total > kMaxRingPayload) return deliver_large(self, peer, qp, m, in, wakes);
+  // The consumer finds one segment through the request; the first one, if others are empty.
+  const bool first_segment = in.to_count == 0 || in.wqe->sge[0].length >= in.total;
+  if (!rides || !room.payload || !first_segment) flags |= kRecordDirect;
+  return deliver_small(peer, qp, cq, m, in, flags, wakes);
 }
 
-bool publish_bare(Process& self, Peer& peer, QpShared& qp, uint64_t wr_id, uint8_t status,
-                  uint32_t vendor_err, WakeUps* wakes) {
-  (void)self;
+bool publish_error(Peer& peer, QpShared& qp, const ErrorRecord& error, WakeUps* wakes) {
   CqShared& cq = *peer.at<CqShared>(qp.cq);
   if (cq.dead.load(std::memory_order_relaxed) != 0) return false;
   if (!room_in(cq, 1).any) {
     overrun(peer, cq, wakes);
     return false;
   }
-  Commit c{.qp = &qp};
-  c.cq = &cq;
-  c.blocks = 1;
-  c.record = open_record(peer, cq, 1, &c.position);
-  c.rx_psn = qp.rx_psn.load(std::memory_order_relaxed);
-  c.reserved = 0;
-  Message m;
-  m.imm = vendor_err;
-  fill_record(c.record, qp, m, wr_id, 0);
-  c.record->status = status;
-  commit(peer, c);
+  NewRecord record;
+  begin_record(&record, qp, cq, kRecordWide | kRecordExtra | kRecordDirect, error.status,
+               error.index, 0);
+  const RecordWide wide{error.wr_id, 0};
+  RecordExtra extra{};
+  extra.vendor_err = error.vendor_err;
+  std::memcpy(record.header.data, &wide, sizeof(wide));
+  std::memcpy(record.header.data + sizeof(wide), &extra, sizeof(extra));
+  Change nothing;
+  nothing.rx_psn = qp.rx_psn.load(std::memory_order_relaxed);
+  nothing.reserved = qp.reserved.load(std::memory_order_relaxed);
+  publish(peer, qp, cq, record, nothing);
   if (cq.channel != 0) count_notification(peer, cq, true, wakes);
   return true;
 }

@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include "softhca/engine/process.h"
+#include "softhca/engine/record.h"
 
 namespace softhca {
 
@@ -20,13 +21,10 @@ struct Message {
   unsigned count = 0;
   uint32_t length = 0;    // of the pieces together
   uint32_t byte_len = 0;  // as the completion reports it
-  uint8_t opcode = 0;     // 0: IBV_WC_RECV, 1: IBV_WC_RECV_RDMA_WITH_IMM
-  uint8_t flags = 0;      // RecordFlags
-  uint32_t imm = 0;
-  uint32_t src_qp = 0;
-  uint16_t slid = 0;
-  uint16_t pkey_index = 0;
+  uint8_t flags = 0;      // RecordFlags Imm, Grh, Rdma, Extra, Direct
+  bool solicited = false;
   uint32_t next_psn = 0;         // rx_psn of the target afterwards
+  RecordExtra extra{};           // with kRecordExtra
   const ibv_grh* grh = nullptr;  // UD: goes in front of the payload
 };
 
@@ -46,15 +44,19 @@ struct WakeUps {
   bool poke = false;
 };
 
-// The caller holds the target's lock; it is held again on return (large messages are copied without
-// it, while the busy word of the QP is set). Check the QP again after a Delivered? No need.
+// The caller holds the target's lock and still does on return, but large messages are copied
+// without it, while the busy word of the QP is set.
 Verdict deliver(Process& self, Peer& peer, QpShared& qp, const Message& message, WakeUps* wakes);
 void send_wakes(const Process& self, Peer& peer, const WakeUps& wakes) noexcept;
 
-// Adds a completion without payload for the owner or on behalf of an error; lock held.
-// False: the queue overran.
-bool publish_bare(Process& self, Peer& peer, QpShared& qp, uint64_t wr_id, uint8_t status,
-                  uint32_t vendor_err, WakeUps* wakes);
+struct ErrorRecord {
+  uint64_t wr_id = 0;
+  uint32_t index = 0;  // of the consumed request in its queue
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  uint32_t vendor_err = 0;
+};
+// Adds an error completion of a consumed receive; lock held. False: the queue overran.
+bool publish_error(Peer& peer, QpShared& qp, const ErrorRecord& error, WakeUps* wakes);
 
 // Moves a target QP to ERR after a negative acknowledgement; takes the lock.
 void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits);

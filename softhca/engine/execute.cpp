@@ -121,11 +121,11 @@ ExecResult execute_send(Qp& qp, const SendWr& wr) {
   message.count = data.count;
   message.length = wr.length;
   message.byte_len = wr.length;
-  message.imm = wr.imm;
-  message.flags =
-      static_cast<uint8_t>((wr.opcode == IBV_WR_SEND_WITH_IMM ? kRecordImm : 0) |
-                           ((wr.flags & IBV_SEND_SOLICITED) != 0 ? kRecordSolicited : 0));
-  message.src_qp = qp.ex.qp_base.qp_num;
+  if (wr.opcode == IBV_WR_SEND_WITH_IMM) {
+    message.flags = kRecordImm | kRecordExtra;
+    message.extra.imm = wr.imm;
+  }
+  message.solicited = (wr.flags & IBV_SEND_SOLICITED) != 0;
   message.next_psn = psn_after(qp, wr.length);
   return deliver_message(qp, *target, message);
 }

@@ -23,6 +23,15 @@ inline const MrShared* find_mr(const char* base, const ProcessShared& hdr, uint3
   return entry->key.load(std::memory_order_acquire) == key ? entry : nullptr;
 }
 
+// Where `addr` under `key` is in the owner's memory, without any check; also while the region is
+// being deregistered.
+inline uint64_t host_address(const Peer& owner, uint32_t key, uint64_t addr) noexcept {
+  const uint32_t index = key >> 8;
+  const Off chunk = owner.hdr->mr_chunks[index >> kMrChunkBits].load(std::memory_order_relaxed);
+  const MrShared* mr = owner.at<MrShared>(chunk) + (index & (kMrChunk - 1));
+  return addr - mr->iova + mr->host;
+}
+
 // Translates [addr, addr+length) under `key` for a user of `pd` that needs `access`; false =
 // refused.
 inline bool translate(const char* base, const ProcessShared& hdr, uint32_t key, uint32_t pd,

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "softhca/engine/device_thread.h"
+#include "softhca/engine/record.h"
 #include "softhca/engine/spin_lock.h"
 
 namespace softhca {
@@ -247,23 +248,24 @@ bool Process::lock_slow(Peer& peer) noexcept {
 
 void apply_journal(char* base, const Journal& journal) noexcept {
   const auto at = [base](Off off) { return base + off; };
+  if (journal.cq != 0) {
+    auto* cq = reinterpret_cast<CqShared*>(at(journal.cq));
+    const auto* record = reinterpret_cast<const RecordHeader*>(
+        at(cq->ring) + (journal.record & (cq->blocks - 1)) * kBlockBytes);
+    // Not published: the holder died before the message existed.
+    if (record->seq.load(std::memory_order_acquire) != cq->key + journal.record) return;
+    // `pushed` counts records; it moves exactly when `tail` does.
+    if (cq->tail.load() != journal.cq_tail) {
+      cq->pushed.store(cq->pushed.load() + 1);
+      cq->tail.store(journal.cq_tail);
+    }
+  }
   auto* qp = reinterpret_cast<QpShared*>(at(journal.qp));
   if (journal.rq != 0) {
     reinterpret_cast<RqShared*>(at(journal.rq))->head.store(journal.rq_head);
   }
   qp->rx_psn.store(journal.rx_psn);
   qp->reserved.store(journal.reserved);
-  if (journal.cq != 0) {
-    auto* cq = reinterpret_cast<CqShared*>(at(journal.cq));
-    // `pushed` counts records; it moves exactly when `tail` does.
-    if (cq->tail.load() != journal.cq_tail) {
-      cq->pushed.store(cq->pushed.load() + 1);
-      cq->tail.store(journal.cq_tail);
-    }
-    auto* record = reinterpret_cast<RecordHeader*>(
-        at(cq->ring) + (journal.record & (cq->blocks - 1)) * kBlockBytes);
-    record->seq.store(cq->key + journal.record, std::memory_order_release);
-  }
 }
 
 void Process::repair(Peer& peer) noexcept {

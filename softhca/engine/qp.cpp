@@ -42,6 +42,12 @@ int create_shared(Qp& qp, Pd& pd, const ibv_qp_init_attr& init) {
         qp.rq.create(proc, init.cap.max_recv_wr, init.cap.max_recv_sge, pd.id, false, qp.ctx->wake);
     if (rc != 0) return rc;
   }
+  if (qp.srq != nullptr && proc.lock(proc.self())) {
+    RecvQueue& rq = qp.srq->rq;
+    if (rq.only_cq != nullptr && rq.only_cq != qp.recv_cq->sh) rq.serve_many_cqs();
+    rq.only_cq = qp.recv_cq->sh;
+    proc.unlock(proc.self());
+  }
   sh.state = IBV_QPS_RESET;
   sh.type = init.qp_type;
   sh.dest_qpn = 0;

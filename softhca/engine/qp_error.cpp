@@ -35,17 +35,25 @@ ibv_wc_opcode completion_opcode(ibv_wr_opcode opcode) noexcept {
   }
 }
 
-// Takes one posted receive from the QP's own queue, or the one a peer had reserved. False: none.
-bool take_unfinished(Qp& qp, uint64_t* wr_id) {
+struct FlushedReceive {
+  uint64_t wr_id = 0;
+  uint32_t index = 0;
+};
+
+// The next receive that will never be used: the one a peer had reserved, else the first of the QP's
+// own queue. Consumes it. False: none.
+bool take_unfinished(Qp& qp, FlushedReceive* out) {
   if (qp.sh->reserved.load() != 0) {
-    *wr_id = qp.sh->reserved_wr_id;
+    *out = {qp.sh->reserved_wr_id, qp.sh->reserved_index};
+    qp.sh->reserved = 0;
     return true;
   }
   if (qp.srq != nullptr) return false;
   RqShared& rq = *qp.rq.sh;
   const uint32_t head = rq.head.load(std::memory_order_relaxed);
   if (head == rq.tail.load(std::memory_order_acquire)) return false;
-  *wr_id = qp.rq.wqe(head)->wr_id;
+  *out = {qp.rq.wqe(head)->wr_id, head};
+  rq.head.store(head + 1, std::memory_order_release);
   return true;
 }
 
@@ -53,14 +61,10 @@ void flush_receives(Qp& qp) {
   Process& proc = *qp.proc;
   WakeUps wakes;
   if (!proc.lock(proc.self())) return;
-  uint64_t wr_id = 0;
-  while (take_unfinished(qp, &wr_id)) {
-    const bool was_reserved = qp.sh->reserved.load() != 0;
-    if (!was_reserved) {
-      RqShared& rq = *qp.rq.sh;
-      rq.head.store(rq.head.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    }
-    if (!publish_bare(proc, proc.self(), *qp.sh, wr_id, IBV_WC_WR_FLUSH_ERR, 0, &wakes)) break;
+  FlushedReceive receive;
+  while (take_unfinished(qp, &receive)) {
+    const ErrorRecord error{receive.wr_id, receive.index, IBV_WC_WR_FLUSH_ERR, 0};
+    if (!publish_error(proc.self(), *qp.sh, error, &wakes)) break;
     kill_point(KillPoint::flush_rq_popped);
   }
   proc.unlock(proc.self());

@@ -99,11 +99,9 @@ ExecResult move_data(Qp& qp, QpShared& target, const SendWr& wr, const LocalData
 ExecResult deliver_immediate(Qp& qp, QpShared& target, const SendWr& wr) {
   Message message;
   message.byte_len = wr.length;
-  message.opcode = 1;
-  message.imm = wr.imm;
-  message.flags = static_cast<uint8_t>(
-      kRecordImm | ((wr.flags & IBV_SEND_SOLICITED) != 0 ? kRecordSolicited : 0));
-  message.src_qp = qp.ex.qp_base.qp_num;
+  message.flags = kRecordImm | kRecordExtra | kRecordRdma | kRecordDirect;
+  message.extra.imm = wr.imm;
+  message.solicited = (wr.flags & IBV_SEND_SOLICITED) != 0;
   message.next_psn = psn_after(qp, wr.length);
   return deliver_message(qp, target, message);
 }

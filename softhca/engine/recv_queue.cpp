@@ -7,6 +7,7 @@
 #include <new>
 
 #include "softhca/engine/events.h"
+#include "softhca/engine/receive_ring.h"
 
 namespace softhca {
 
@@ -39,12 +40,20 @@ int RecvQueue::create(Process& process, uint32_t wr, uint32_t sge, uint32_t pd, 
   sh->limit = 0;
   sh->limit_hit = 0;
   sh->owner = reinterpret_cast<uint64_t>(this);
+  sh->many_cqs = 0;
   return 0;
 }
 
 void RecvQueue::destroy() {
   if (sh == nullptr) return;
   if (!proc->inert()) {
+    {
+      std::lock_guard guard(proc->registry());
+      for (Cq* cq : proc->cqs()) {
+        std::lock_guard cq_guard(cq->lock);
+        forget_queue(*cq, proc->segment().offset_of(sh));
+      }
+    }
     proc->segment().free(ring_off, std::size_t{capacity} * sh->stride);
     proc->give_back(Process::Pool::Rq, proc->segment().offset_of(sh));
   }
@@ -53,12 +62,21 @@ void RecvQueue::destroy() {
 
 bool RecvQueue::has_room() noexcept {
   if (tail - head_seen < max_wr) return true;
-  // What was polled had been consumed before, so this never overtakes the real head.
   head_seen = polled.load(std::memory_order_acquire);
   if (tail - head_seen < max_wr) [[likely]]
     return true;
+  if (sh->many_cqs.load(std::memory_order_relaxed) == 0 ||
+      static_cast<int32_t>(head_seen - narrow_until) < 0) {
+    return false;
+  }
   head_seen = sh->head.load(std::memory_order_acquire);
   return tail - head_seen < max_wr;
+}
+
+void RecvQueue::serve_many_cqs() noexcept {
+  if (sh->many_cqs.load() != 0) return;
+  narrow_until = sh->head.load();
+  sh->many_cqs.store(1);
 }
 
 int RecvQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
@@ -88,6 +106,8 @@ int RecvQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   }
   if (tail != before) {
     sh->tail.store(tail, std::memory_order_release);
+    // An initiator read the next place when it was last used; the next post wants it back.
+    prefetch_for_write(wqe(tail));
     kill_point(KillPoint::recv_posted);
   }
   if (rc != 0 && bad != nullptr) *bad = wr;

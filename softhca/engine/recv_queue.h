@@ -21,16 +21,21 @@ struct RecvQueue {
   uint32_t tail = 0;
   uint32_t head_seen = 0;
   SpinLock lock;
-  // Receives whose completion was polled: they have left the queue. Posting trusts this count and
-  // looks at the initiators' head only when it says full, because reading that line would cost
-  // every message two cache misses.
+  // Index behind the last request whose completion was polled. Places are given out again up to
+  // here and not up to the initiators' head: the consumer still reads the request when it polls,
+  // and looking at that head would cost every message two cache misses.
   std::atomic<uint32_t> polled{0};
+  uint32_t narrow_until = 0;    // many_cqs: the head when that began
+  CqShared* only_cq = nullptr;  // the one that reports, while there is one
 
   int create(Process& process, uint32_t wr, uint32_t sge, uint32_t pd, bool shared, Off event_wake);
   void destroy();
   // 0, or ENOMEM / EINVAL with *bad at the first work request that was not queued.
   int post(ibv_recv_wr* wr, ibv_recv_wr** bad);
 
+  // Several completion queues report from here on: places are free as soon as they are consumed,
+  // once those consumed so far have been polled. The process lock is held.
+  void serve_many_cqs() noexcept;
   // Whether one more work request fits; `lock` is held.
   bool has_room() noexcept;
 

@@ -93,8 +93,10 @@ struct GlobalShared {
 
 // ---- process segment ----------------------------------------------------------------------------
 
-// What a lock holder is about to do, complete before the first of the stores it describes: whoever
-// breaks the lock of a dead holder repeats the stores (they are idempotent) and nothing is torn.
+// What a lock holder is about to do, complete before the first of the stores it describes. If it
+// publishes a record, the store of the record's seq decides: whoever breaks the lock of a dead
+// holder repeats the other stores (they are idempotent) if the record is there, and else nothing
+// happened.
 struct Journal {
   std::atomic<uint32_t> valid;
   Off qp;
@@ -154,6 +156,9 @@ struct RqShared {
   uint32_t shared;  // 1: an SRQ
   Off event_wake;   // WakeAddr of the owning context
   uint64_t owner;   // its RecvQueue, in the owner's address space
+  // 1: several completion queues report receives of this queue, so they are polled in any order
+  // and the place of a request may be used again before its completion is polled.
+  std::atomic<uint32_t> many_cqs;
   // owner
   alignas(2 * kLine) std::atomic<uint32_t> tail;
   // initiators, under the lock
@@ -176,11 +181,7 @@ struct RecvWqe {
 };
 static_assert(sizeof(RecvWqe) == 32);
 
-// The receive side of a completion queue: a ring of 64-byte blocks. A record is one header block
-// and n payload blocks; positions are free-running. seq of the header at position p is key + p,
-// stored last with release. The key is 64 random bits per queue, so that old payload in a place
-// where the next header will be is not taken for one (2^-64 per look); this saves the producer the
-// store that would clear that place, and with it a cache line per message.
+// The receive side of a completion queue: a ring of 64-byte blocks that hold records (record.h).
 struct CqShared {
   // constants after creation
   alignas(2 * kLine) Off ring;
@@ -204,37 +205,6 @@ struct CqShared {
 };
 
 enum class NotifyState : uint32_t { None, Solicited, Any };
-
-inline constexpr unsigned kBlockBytes = 64;
-inline constexpr unsigned kHeaderPayload = 10;
-
-enum RecordFlags : uint8_t {
-  kRecordImm = 1,
-  kRecordGrh = 2,
-  kRecordSolicited = 4,
-  kRecordDropped = 8,  // consumer side: cleaned away, skip it
-  kRecordPlaced = 16,  // payload is already in the user's buffer
-};
-
-struct RecordHeader {
-  std::atomic<uint64_t> seq;
-  uint64_t wr_id;
-  uint64_t dest;  // where the payload goes, in the owner's address space
-  uint32_t byte_len;
-  uint32_t qpn;
-  uint32_t imm;
-  uint32_t src_qp;
-  Off rq;            // the queue that the receive came from
-  uint16_t payload;  // bytes that travel in the ring
-  uint8_t blocks;    // including this one
-  uint8_t status;
-  uint8_t opcode;
-  uint8_t flags;
-  uint16_t slid;
-  uint16_t pkey_index;
-  unsigned char data[kHeaderPayload];
-};
-static_assert(sizeof(RecordHeader) == kBlockBytes);
 
 enum QpEventBits : uint32_t {
   kQpAccessErr = 1,
@@ -266,7 +236,7 @@ struct QpShared {
   std::atomic<uint32_t> rx_psn;
   std::atomic<uint32_t> events;    // QpEventBits not yet seen by the owner
   std::atomic<uint32_t> reserved;  // 1: reserved_* name a work request being filled
-  uint32_t reserved_pad;
+  uint32_t reserved_index;         // its index
   uint64_t reserved_wr_id;
   // owner: counters, written under the QP's send lock
   alignas(2 * kLine) std::atomic<uint64_t> tx_messages;
@@ -282,8 +252,8 @@ constexpr uint32_t layout_hash() noexcept {
   uint32_t h = 2166136261U;
   for (std::size_t v :
        {sizeof(GlobalShared), sizeof(ProcessShared), sizeof(RqShared), sizeof(CqShared),
-        sizeof(QpShared), sizeof(MrShared), sizeof(RecordHeader), offsetof(QpShared, busy),
-        offsetof(CqShared, head), offsetof(ProcessShared, mr_chunks)}) {
+        sizeof(QpShared), sizeof(MrShared), offsetof(QpShared, busy), offsetof(CqShared, head),
+        offsetof(ProcessShared, mr_chunks)}) {
     h = (h ^ static_cast<uint32_t>(v)) * 16777619U;
   }
   return h ^ kLayoutVersion;

@@ -16,6 +16,15 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
+// The line will be written soon: bring it here, exclusively, while other work goes on.
+inline void prefetch_for_write(const void* p) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(p)));
+#else
+  __builtin_prefetch(p, 1);
+#endif
+}
+
 class SpinLock {
  public:
   void lock() noexcept {
