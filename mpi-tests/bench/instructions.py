@@ -2,8 +2,8 @@
 """Instructions per 8-byte send and its receive, spent in mend and in all that mend calls (ucs and opal included), without
 ob1 and without the device.
 
-How: `turns` runs twice under callgrind, with R and with 2R rounds; the difference contains no start-up, no connecting
-and no shutting down. Its ranks enter MPI only when their messages have arrived, so nobody spins. From the call graph:
+How: `turns` runs under callgrind, which counts only inside the program's function measured_turn(), that is after start-up
+and connecting. The ranks enter MPI only when their messages have arrived, so nobody spins. From the call graph:
 
     entered  calls into the component from libmpi, libopen-pal, ob1, bml and osc (send entry points and btl_progress)
   - device   calls from the component into the verbs library
@@ -58,19 +58,22 @@ def profile(options: argparse.Namespace, batch: int, rounds: int) -> list[dict[s
         program = options.build / "mpi-tests" / "bench" / "turns"
         job = jobs.Job(build=options.build, np=2, program=Path(shutil.which("valgrind") or ""),
                        args=["--tool=callgrind", f"--callgrind-out-file={out}", "--quiet",
-                             str(program), str(batch), str(rounds), f"{directory}/turn"],
+                             "--toggle-collect=measured_turn", str(program), str(batch), str(rounds), f"{directory}/turn"],
                        btl=options.btl, timeout=options.timeout)
         result = jobs.run(job)
         if result.returncode != 0 or result.timed_out:
             raise RuntimeError(f"the run under callgrind failed\n{result.output[-3000:]}")
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            for file in Path(directory).glob("out.*"):
+                shutil.copy(file, options.keep / f"callgrind.{file.name}.batch{batch}")
         return [cost(Path(directory) / f"out.{rank}", options.component) for rank in range(2)]
 
 
 def per_message(options: argparse.Namespace, batch: int) -> dict[str, float]:
     rounds = max(20, options.messages // batch)
-    once, twice = profile(options, batch, rounds), profile(options, batch, 2 * rounds)
-    return {key: sum(b[key] - a[key] for a, b in zip(once, twice, strict=True)) /
-            (2 * rounds * batch) for key in once[0]}
+    ranks = profile(options, batch, rounds)
+    return {key: sum(one[key] for one in ranks) / (2 * rounds * batch) for key in ranks[0]}
 
 
 def main() -> int:
@@ -85,6 +88,7 @@ def main() -> int:
     add("--timeout", type=float, default=90.0)
     add("--check", type=float, default=0.0, help="exit 1 if a batch costs more per message")
     add("--json", type=Path)
+    add("--keep", type=Path, help="directory for the callgrind files")
     options = parser.parse_args()
     options.build = options.build.resolve()
     if shutil.which("valgrind") is None:
