@@ -8,7 +8,7 @@ namespace mend::topo {
 namespace {
 
 tl::unexpected<Error> bad(const std::string& message) {
-  return fail(EINVAL, "if_include/if_exclude", message);
+  return fail(EINVAL, "btl_mend_if_include, btl_mend_if_exclude", message);
 }
 
 std::string trim(const std::string& text) {
@@ -48,7 +48,7 @@ Result<void> check_known(std::span<const Port> present, const std::vector<Select
                                    [&](const Port& port) { return matches(selector, port); });
     if (known) continue;
     const std::string port = selector.port == 0 ? "" : ":" + std::to_string(selector.port);
-    return fail(ENODEV, parameter,
+    return fail(EINVAL, parameter,
                 std::string(parameter) + " names " + selector.device + port +
                     ", which does not exist here; present: " + names_of(present));
   }
@@ -78,7 +78,8 @@ Result<std::vector<std::size_t>> select_ports(std::span<const Port> present,
   const bool including = !trim(include).empty();
   Result<std::vector<Selector>> list = parse_device_list(including ? include : exclude);
   if (!list) return tl::unexpected(list.error());
-  if (Result<void> known = check_known(present, *list, including ? "if_include" : "if_exclude");
+  if (Result<void> known =
+          check_known(present, *list, including ? "btl_mend_if_include" : "btl_mend_if_exclude");
       !known)
     return tl::unexpected(known.error());
   std::vector<std::size_t> chosen;

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from badinput.support import ALONE, BUILD, WITH_VADER, BadInput, jobs, ring  # noqa: E402
 
 REFUSED = "does not start because a parameter is out of range"
-BROKEN = "found a device but cannot use it"
 
 
 def mca(**values: str) -> dict:
@@ -102,7 +101,8 @@ class Devices(BadInput):
     def test_no_rdma_on_the_machine(self) -> None:
         if Path("/sys/class/infiniband").exists() and os.listdir("/sys/class/infiniband"):
             self.skipTest("this machine has an RDMA device")
-        self.steps_aside("not used", mca=[("btl_mend_verbs_library", "libibverbs.so.1")])
+        self.steps_aside("not used", mca=[("btl_mend_verbs_library", "auto"),
+                                          ("btl_mend_softhca_path", "/nonexistent")])
 
 
 class Resources(BadInput):
@@ -189,7 +189,7 @@ class Neighbours(BadInput):
         self.works(result)
         self.silent(result)
         job = self.other_version(WITH_VADER)
-        job.mca = [("btl_mend_verbosity", "1")]
+        job.mca = [("btl_base_verbose", "1")]
         self.says(self.run_job(job), "version")
         result = self.run_job(self.other_version(ALONE))
         self.assertNotEqual(result.returncode, 0)

@@ -71,7 +71,7 @@ class BadInput(unittest.TestCase):
         result = self.run_job(ring(WITH_VADER, **changes))
         self.works(result)
         self.silent(result)
-        mca = [*changes.pop("mca", []), ("btl_mend_verbosity", "1")]
+        mca = [*changes.pop("mca", []), ("btl_base_verbose", "1")]
         result = self.run_job(ring(WITH_VADER, mca=mca, **changes))
         self.works(result)
         self.says(result, verbose_word)

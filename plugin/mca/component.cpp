@@ -13,13 +13,12 @@
 #include "plugin/mca/params.h"
 #include "plugin/mca/pvars.h"
 #include "plugin/mca/stats.h"
+#include "plugin/mca/tell_user.h"
 
 #include <fmt/format.h>
 
 namespace mend::mca {
 namespace {
-
-constexpr const char* kHelpFile = "help-mpi-btl-mend.txt";
 
 Runtime* g_runtime = nullptr;
 
@@ -106,16 +105,22 @@ bool versions_match() {
   const std::string built = compat::built_series();
   const std::string running = compat::running_series();
   if (built == running) return true;
-  opal_show_help(kHelpFile, "wrong version", true, opal_process_info.nodename, built.c_str(),
-                 running.c_str());
+  if (speaks_for_host()) {
+    tell_user("wrong version", opal_process_info.nodename, built.c_str(), running.c_str());
+  }
   return false;
+}
+
+void report_parameter(const BadParam& wrong) {
+  if (!speaks_for_host()) return;  // the parameters of a job are the same everywhere
+  tell_user("bad parameter", opal_process_info.nodename, wrong.name.c_str(), wrong.value.c_str(),
+            wrong.legal.c_str());
 }
 
 bool params_are_good() {
   const auto wrong = check_params();
   if (!wrong) return true;
-  opal_show_help(kHelpFile, "bad parameter", true, opal_process_info.nodename, wrong->name.c_str(),
-                 wrong->value.c_str(), wrong->legal.c_str());
+  report_parameter(*wrong);
   return false;
 }
 
@@ -124,8 +129,10 @@ void report_setup(const Error& error) {
     say(1, ("not used: " + error.message).c_str());
     return;
   }
-  opal_show_help(kHelpFile, "setup failed", true, opal_process_info.nodename, error.object.c_str(),
-                 error.message.c_str());
+  const bool parameter = error.object.starts_with("btl_mend_") || error.object == "verbs library";
+  if (parameter && !speaks_for_host()) return;
+  tell_user("setup failed", opal_process_info.nodename, error.object.c_str(),
+            error.message.c_str());
 }
 
 void make_modules(Runtime& rt) {
@@ -198,8 +205,7 @@ mca_btl_base_module_t** init(int* count, bool /*progress_threads*/, bool /*mpi_t
     g_runtime = rt.release();
     return list;
   } catch (const std::bad_alloc&) {
-    opal_show_help(kHelpFile, "setup failed", true, opal_process_info.nodename, "memory",
-                   "there is not enough memory");
+    tell_user("setup failed", opal_process_info.nodename, "memory", "there is not enough memory");
     return nullptr;
   }
 }

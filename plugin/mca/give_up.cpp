@@ -1,6 +1,7 @@
 #include "plugin/mca/give_up.h"
 
 #include "plugin/mca/component.h"
+#include "plugin/mca/tell_user.h"
 
 namespace mend::mca {
 namespace {
@@ -39,9 +40,8 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept {
   }
   if (!farewell.first_time) return;
   const std::string host = compat::host_of(*farewell.proc);
-  opal_show_help("help-mpi-btl-mend.txt", "gave up", true, opal_process_info.nodename,
-                 OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
-                 OPAL_NAME_PRINT(farewell.proc->proc_name), text.c_str());
+  tell_user("gave up", opal_process_info.nodename, OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
+            OPAL_NAME_PRINT(farewell.proc->proc_name), text.c_str());
   if (farewell.module != nullptr) {
     farewell.module->error_callback(&farewell.module->super, MCA_BTL_ERROR_FLAGS_FATAL,
                                     farewell.proc, const_cast<char*>(text.c_str()));

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "plugin/mca/component.h"
+#include "plugin/mca/tell_user.h"
 
 namespace mend::mca {
 namespace {
@@ -151,8 +152,7 @@ void RegistrationCache::complain(std::size_t size) {
     complained_ = true;
     reason = last_error_;
   }
-  opal_show_help("help-mpi-btl-mend.txt", "registration failed", true, opal_process_info.nodename,
-                 size, reason.c_str());
+  tell_user("registration failed", opal_process_info.nodename, size, reason.c_str());
 }
 
 mca_btl_base_registration_handle_t* register_mem(mca_btl_base_module_t* /*btl*/,
