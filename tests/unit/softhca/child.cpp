@@ -63,6 +63,12 @@ Child::~Child() {
 
 void Child::signal(int sig) const { ::kill(pid_, sig); }
 
+void Child::stop() const {
+  ::kill(pid_, SIGSTOP);
+  int status = 0;
+  ::waitpid(pid_, &status, WUNTRACED);
+}
+
 int Child::join(int limit_ms) {
   for (int waited = 0; waited <= limit_ms; ++waited) {
     int status = 0;

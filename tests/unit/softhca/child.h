@@ -52,6 +52,8 @@ class Child {
   pid_t pid() const { return pid_; }
   Link& link() { return *link_; }
   void signal(int sig) const;
+  // SIGSTOP, and waits until every thread of it stands still.
+  void stop() const;
   // Exit code, 128 + signal, or -1 if it did not end in time.
   int join(int limit_ms = 20000);
 

@@ -205,7 +205,7 @@ TEST(CrossProcess, StoppedPeerStillReceives) {
   });
   introduce(victim, sender);
   ASSERT_TRUE(sender.link().wait());
-  victim.signal(SIGSTOP);
+  victim.stop();
   ASSERT_TRUE(sender.link().go());
   EXPECT_EQ(sender.join(), 0);
   victim.signal(SIGCONT);

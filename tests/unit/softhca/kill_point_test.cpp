@@ -320,7 +320,7 @@ class KillPoints : public ::testing::TestWithParam<const char*> {
 };
 
 void kill_first_dead(Child& survivor, Child& first_dead) {
-  survivor.signal(SIGSTOP);  // so that it does not clean up itself
+  survivor.stop();  // so that it does not clean up itself
   ASSERT_TRUE(first_dead.link().go());
   ASSERT_EQ(first_dead.join(), 128 + SIGKILL);
 }
