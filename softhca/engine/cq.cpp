@@ -15,9 +15,6 @@ namespace softhca {
 
 namespace {
 
-// Blocks beyond one per entry, so that payloads can travel in the ring.
-constexpr uint32_t kSpareBlocks = 192;
-
 // Takes one send completion; false if it was cleaned away.
 bool take_send(Cq& cq, ibv_wc* wc) noexcept {
   const SendCompletion& done = cq.sends[cq.send_head & cq.send_mask];
@@ -50,6 +47,11 @@ bool take_send(Cq& cq, ibv_wc* wc) noexcept {
 
 }  // namespace
 
+uint32_t ring_blocks(uint32_t entries) noexcept {
+  const uint32_t spare = std::clamp<uint32_t>(4 * entries, 160, 512);
+  return std::bit_ceil(entries + spare);
+}
+
 Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel) {
   Process& proc = *ctx.proc;
   if (cqe < 1 || static_cast<uint32_t>(cqe) > ctx.limits().max_cqe) {
@@ -62,7 +64,7 @@ Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel) {
     return nullptr;
   }
   const auto entries = static_cast<uint32_t>(cqe);
-  const uint32_t blocks = std::bit_ceil(entries + kSpareBlocks);
+  const uint32_t blocks = ring_blocks(entries);
   const uint32_t send_slots = std::bit_ceil(entries);
   auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq);
   if (cq) cq->sends.reset(new (std::nothrow) SendCompletion[send_slots]);

@@ -60,6 +60,8 @@ struct Cq {
 inline Cq* cq_of(ibv_cq* cq) noexcept { return reinterpret_cast<Cq*>(cq); }
 inline ibv_cq* base_of(Cq* cq) noexcept { return reinterpret_cast<ibv_cq*>(cq); }
 
+// Blocks of the record ring for so many entries: one each, and some for payloads to travel in.
+uint32_t ring_blocks(uint32_t entries) noexcept;
 Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel);
 int destroy_cq(Cq* cq);
 int resize_cq(Cq* cq, int cqe);

@@ -12,8 +12,6 @@ namespace softhca {
 
 namespace {
 
-constexpr uint32_t kSpareBlocks = 192;
-
 int swap_rings(Cq& cq, uint32_t entries, SendCompletion* sends, uint32_t send_slots, Off ring,
                uint32_t blocks) {
   CqShared& sh = *cq.sh;
@@ -47,7 +45,7 @@ int resize_cq(Cq* cq, int cqe) {
   Process& proc = *cq->proc;
   if (cqe < 1 || static_cast<uint32_t>(cqe) > cq->ctx->limits().max_cqe) return EINVAL;
   const auto entries = static_cast<uint32_t>(cqe);
-  const uint32_t blocks = std::bit_ceil(entries + kSpareBlocks);
+  const uint32_t blocks = ring_blocks(entries);
   const uint32_t send_slots = std::bit_ceil(entries);
   auto* sends = new (std::nothrow) SendCompletion[send_slots];
   const Off ring = proc.segment().alloc(std::size_t{blocks} * kBlockBytes);

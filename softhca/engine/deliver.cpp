@@ -408,10 +408,14 @@ Verdict deliver(Process& self, Peer& peer, QpShared& qp, const Message& m, WakeU
     overrun(peer, cq, wakes);
     return Verdict::QueueDead;
   }
-  if (in.total > kMaxRingPayload) return deliver_large(self, peer, qp, m, in, wakes);
-  // The consumer finds one segment through the request; the first one, if others are empty.
+  // The consumer finds one segment through the request, and only the first.
   const bool first_segment = in.to_count == 0 || in.wqe->sge[0].length >= in.total;
-  if (!rides || !room.payload || !first_segment) flags |= kRecordDirect;
+  if (!rides || !room.payload || !first_segment) {
+    if (in.total > kMaxDirectUnderLock && !datagram) {
+      return deliver_large(self, peer, qp, m, in, wakes);
+    }
+    flags |= kRecordDirect;
+  }
   return deliver_small(peer, qp, cq, m, in, flags, wakes);
 }
 

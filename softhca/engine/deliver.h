@@ -13,7 +13,11 @@
 namespace softhca {
 
 inline constexpr uint32_t kGrhBytes = 40;
-inline constexpr uint32_t kMaxRingPayload = 4096 + kGrhBytes;
+// Up to here payloads travel in the completion ring: two copies cost less than one system call that
+// copies between processes. Larger ones would hold the target's lock too long.
+inline constexpr uint32_t kMaxRingPayload = 8192 + 256;
+// If the ring is crowded: above this the copy is worth letting go of the lock.
+inline constexpr uint32_t kMaxDirectUnderLock = 1024;
 inline constexpr unsigned kMaxSegments = 16;
 
 struct Message {
