@@ -35,9 +35,9 @@ void make_descriptor_prototype() {
   g_prototype.order = MCA_BTL_NO_ORDER;
 }
 
-bool must_hold_back(const mca_btl_base_endpoint_t& endpoint, std::uint32_t flags) {
-  if ((flags & MCA_BTL_DES_FLAGS_PRIORITY) != 0 || endpoint.channel == nullptr) return false;
-  return endpoint.channel->held_bytes() > endpoint.module->held_limit &&
+bool must_hold_back(const mca_btl_base_endpoint_t& endpoint) {
+  return endpoint.channel != nullptr &&
+         endpoint.channel->held_bytes() > endpoint.module->held_limit &&
          !endpoint.channel->posting();
 }
 
@@ -62,7 +62,8 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl,
                                        opal_convertor_t* convertor, std::uint8_t /*order*/,
                                        std::size_t reserve, std::size_t* size,
                                        std::uint32_t flags) noexcept {
-  if (reserve > btl->btl_max_send_size || must_hold_back(*endpoint, flags)) return nullptr;
+  if (reserve > btl->btl_max_send_size) return nullptr;
+  if ((flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint)) return nullptr;
   std::size_t bytes = std::min(*size, btl->btl_max_send_size - reserve);
   conn::Transport& transport = *module_of(btl).transport;
   ops::Frag* frag = transport.alloc_frag(static_cast<std::uint32_t>(reserve + bytes));

@@ -35,6 +35,6 @@ void make_descriptor_prototype();
 
 // True when bulk data to this peer has to wait: so much is held for it already. PRIORITY messages
 // never ask.
-bool must_hold_back(const mca_btl_base_endpoint_t& endpoint, std::uint32_t flags);
+bool must_hold_back(const mca_btl_base_endpoint_t& endpoint);
 
 }  // namespace mend::mca

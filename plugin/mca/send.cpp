@@ -7,6 +7,37 @@
 namespace mend::mca {
 namespace {
 
+// Headers and small payloads: a call of memcpy costs as much as the message.
+inline void copy_short(std::byte* to, const void* from, std::size_t size) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (size < kWord || size > 2 * kWord) {
+    std::memcpy(to, from, size);
+    return;
+  }
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;  // overlaps the first
+  const std::size_t rest = size - kWord;
+  std::memcpy(&first, from, kWord);
+  std::memcpy(&last, static_cast<const std::byte*>(from) + rest, kWord);
+  std::memcpy(to, &first, kWord);
+  std::memcpy(to + rest, &last, kWord);
+}
+
+// The user's data, packed; returns its size. What is contiguous is copied without the datatype
+// engine.
+inline std::size_t pack(opal_convertor_t* convertor, std::byte* to, std::size_t size) {
+  if (opal_convertor_need_buffers(convertor) == 0) [[likely]] {
+    void* from = nullptr;
+    opal_convertor_get_current_pointer(convertor, &from);
+    copy_short(to, from, size);
+    return size;
+  }
+  iovec where{to, size};
+  std::uint32_t count = 1;
+  opal_convertor_pack(convertor, &where, &count, &size);
+  return size;
+}
+
 // Always from progress(), once: the message is on its way and the copy is ours to keep.
 void on_sent(ops::Frag& frag) {
   Descriptor& d = descriptor_of(frag);
@@ -19,15 +50,6 @@ void on_sent(ops::Frag& frag) {
     d.base.des_cbfunc(&module->super, endpoint, &d.base, OPAL_SUCCESS);
   }
   if (ours) module->transport->release_user(frag);
-}
-
-void submit_owned(Module& module, mca_btl_base_endpoint_t& endpoint, ops::Frag& frag,
-                  std::uint8_t tag) {
-  if (endpoint.channel != nullptr) [[likely]] {
-    endpoint.channel->send_owned(frag, tag);
-  } else {
-    module.self->send(frag, module.rail, tag, false);
-  }
 }
 
 }  // namespace
@@ -55,23 +77,23 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,
   Module& module = module_of(btl);
   const std::size_t size = header_size + payload_size;
   ops::Frag* frag = nullptr;
-  if (size <= btl->btl_max_send_size && !must_hold_back(*endpoint, flags)) [[likely]] {
+  const bool wait = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint);
+  if (size <= btl->btl_max_send_size && !wait) [[likely]] {
     frag = module.transport->alloc_frag(static_cast<std::uint32_t>(size));
   }
   if (frag == nullptr) [[unlikely]] {
     if (descriptor != nullptr) *descriptor = nullptr;
     return OPAL_ERR_RESOURCE_BUSY;
   }
-  std::memcpy(frag->payload(), header, header_size);
-  std::size_t packed = payload_size;
-  if (payload_size != 0) {
-    iovec where{frag->payload() + header_size, payload_size};
-    std::uint32_t count = 1;
-    opal_convertor_pack(convertor, &where, &count, &packed);
-  }
+  copy_short(frag->payload(), header, header_size);
+  const std::size_t packed =
+      payload_size == 0 ? 0 : pack(convertor, frag->payload() + header_size, payload_size);
   frag->length = static_cast<std::uint32_t>(header_size + packed);
-  frag->sent = nullptr;
-  submit_owned(module, *endpoint, *frag, tag);
+  if (endpoint->channel != nullptr) [[likely]] {
+    endpoint->channel->send_owned(*frag, tag);
+  } else {
+    module.self->send(*frag, module.rail, tag, false);
+  }
   return OPAL_SUCCESS;
 }
 
