@@ -174,7 +174,7 @@ TEST(Wakeup, DeathInAStreamLosesNothingThatWasDelivered) {
         if (!connect_through(link, qp, &peer)) return 1;
         uint64_t next = 0;
         for (;;) {
-          const auto got = kit::poll(node.cq, 1, kit::real_wait, 300'000'000);
+          const auto got = kit::poll(node.cq, 1, kit::real_wait, 100'000'000);
           if (got.empty()) break;
           EXPECT_EQ(got[0].status, IBV_WC_SUCCESS);
           uint64_t value = 0;
