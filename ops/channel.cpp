@@ -69,8 +69,7 @@ TxRxProgress Channel::progress_now() const {
       .tx_next = Seq{static_cast<std::uint32_t>(tx_next_)}};
 }
 
-// --- receiving
-// ----------------------------------------------------------------------------------------------------
+// --- receiving ---
 
 RxVerdict Channel::on_receive(const DataHeader& header, std::uint32_t payload_bytes,
                               const std::byte* payload, Epoch lane_epoch) {
@@ -144,8 +143,7 @@ void Channel::on_short_message(std::uint32_t bytes) {
   note_fault(Fault::ShortMessage, bytes);
 }
 
-// --- events
-// -------------------------------------------------------------------------------------------------------
+// --- events ---
 
 // Flush errors of a fence of ours are expected. Before that, the first error counts; only a root
 // cause that comes before the event was delivered replaces a flush error, which says nothing

@@ -38,13 +38,13 @@ struct alignas(64) AckCell {
 };
 
 struct ChannelConfig {
-  std::uint32_t window =
-      128;  // SENDs in flight beyond the peer's ack, both directions agree by config
-  std::uint32_t send_depth =
-      128;  // WRs of the QP usable for the log; one more is reserved for acks, one for beacon/probe
-  std::uint32_t signal_every =
-      16;                        // a SEND is signalled every so many WRs (puts and gets always are)
-  std::uint32_t max_inline = 0;  // bytes including the header
+  // SENDs in flight beyond the peer's ack; both sides have the same.
+  std::uint32_t window = 128;
+  // WRs of the QP usable for the log; the QP has one more for acks and one for beacon or probe.
+  std::uint32_t send_depth = 128;
+  // A SEND is signalled every so many WRs (puts and gets always are).
+  std::uint32_t signal_every = 16;
+  std::uint32_t max_inline = 0;           // bytes including the header
   std::uint64_t max_message = 1u << 30;   // bytes per WR (device max_msg_sz, at most 1 GiB)
   std::uint32_t max_payload = 32 * 1024;  // payload bytes of the peer's receive buffers
   AckCell* ack_cell = nullptr;            // required; outlives the channel and its last QP
@@ -101,8 +101,8 @@ struct ChannelEvents {
   // Once per epoch: the first completion with error (non-flush if the batch has one), or one of the
   // statuses above.
   void (*link_lost)(void*, Epoch, int wc_status, std::uint32_t vendor_err) = nullptr;
-  void (*log_empty)(void*,
-                    Epoch) = nullptr;  // Replaying finished: everything submitted before is done
+  // Replaying finished: everything submitted before start() is done.
+  void (*log_empty)(void*, Epoch) = nullptr;
   void (*first_receive)(void*, Epoch) = nullptr;  // first RC receive on this epoch (rule F5)
   void (*fault)(void*, Fault, std::uint64_t detail) = nullptr;
   // May the peer run an atomic on these bytes? Called inside the poll critical section: no
@@ -126,27 +126,25 @@ class alignas(64) Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // --- submission, from application threads
-  // ------------------------------------------------------------------- frag.length payload bytes
-  // are in place, frag.held == kHoldUser. With want_callback frag.sent runs once from progress
-  // after the first post, and the caller keeps its hold at least until then.
+  // --- submission, from application threads ---
+  // frag.length payload bytes are in place, frag.held == kHoldUser. With want_callback frag.sent
+  // runs once from progress after the first post, and the caller keeps its hold at least until
+  // then.
   void send(Frag& frag, std::uint8_t tag, bool want_callback);
   // The same without callback, and the caller's hold goes with the call.
   void send_owned(Frag& frag, std::uint8_t tag);
   void rdma(RdmaOp& op);
   void atomic(AmoCall& call);
-  std::uint64_t held_bytes()
-      const {  // payload of SENDs accepted and not yet acknowledged (bound for bulk traffic)
-    return held_bytes_.load(std::memory_order_relaxed);
-  }
-  bool quiet() const;     // nothing undone in the log, no atomic unanswered, nothing to acknowledge
-                          // (callbacks: see Poller)
+  // Payload of SENDs accepted and not yet acknowledged: the bound for bulk traffic.
+  std::uint64_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+  // Nothing undone in the log, no atomic unanswered, nothing to acknowledge (callbacks: see
+  // Poller).
+  bool quiet() const;
   bool posting() const {  // a lane is up and may post (Replaying or Active)
     return state_.load(std::memory_order_relaxed) == LaneState::Posting;
   }
 
-  // --- completions, from the Poller (inside its poll lock)
-  // ------------------------------------------------------
+  // --- completions, from the Poller (inside its poll lock) ---
   void on_send_completion(const ibv_wc& wc);
   void on_receive_error(const ibv_wc& wc, Epoch lane_epoch);
   RxVerdict on_receive(const DataHeader& header, std::uint32_t payload_bytes,
@@ -155,8 +153,7 @@ class alignas(64) Channel {
   bool events_pending() const { return events_pending_.load(std::memory_order_relaxed) != 0; }
   [[gnu::noinline]] void run_events();  // with no lock held
 
-  // --- acknowledgements
-  // -----------------------------------------------------------------------------------------
+  // --- acknowledgements ---
   void on_peer_ack(Seq rx_next);  // from a header or a heartbeat; monotone, takes the max
   void check_ack_cell();  // cheap; called by progress when the window runs short or frags are held
   bool ack_owed() const {
@@ -168,8 +165,7 @@ class alignas(64) Channel {
   bool post_probe(std::uint64_t wr_id);
   void write_ack_if_owed(bool force);  // ack cell write (reserved SQ slot); force: idle or timer
 
-  // --- lane control, from the connection layer
-  // --------------------------------------------------------------------
+  // --- lane control, from the connection layer ---
   void attach(const Lane& lane);  // QP is RTR or RTS; receives are counted, nothing is posted
   ReplayVerdict start(Seq peer_rx_next);  // enter Replaying: apply S1/P1/P2/G1, post in log order
   void stop_posting();    // first step of the fence; returns when no post is in progress
@@ -291,14 +287,14 @@ class alignas(64) Channel {
   std::uint32_t signal_every_;
   std::uint32_t max_inline_;
   std::uint32_t fast_payload_;  // a SEND up to this size goes inline and fits the peer's buffers
-  std::uint32_t fast_sends_ =
-      0;  // so many such SENDs may be posted at once without looking at window, queue, log or lane
+  // So many such SENDs may be posted at once without looking at window, queue, log or lane.
+  std::uint32_t fast_sends_ = 0;
   std::uint32_t sq_posted_ = 0;   // WRs of this lane
   std::uint32_t sq_retired_ = 0;  // of these, known to have left the SQ
-  std::uint32_t unsignalled_ =
-      0;  // WRs since the last signalled one, and a share for the memory they hold
-  std::uint32_t wire_entries_ =
-      0;  // posted log entries whose completion must be seen: RDMA, and SENDs read in place
+  // WRs since the last signalled one, and a share for the memory they hold.
+  std::uint32_t unsignalled_ = 0;
+  // Posted log entries whose completion must be seen: RDMA, and SENDs read in place.
+  std::uint32_t wire_entries_ = 0;
   std::uint32_t rdma_in_log_ = 0;  // RDMA entries the done cursor has not passed
   std::uint64_t log_wr_base_ = 0;  // make_wr_id(Log, epoch, 0)
   std::uint64_t ack_wr_base_ = 0;
@@ -311,8 +307,7 @@ class alignas(64) Channel {
 
   // Receiving.
   static constexpr std::uint32_t kNoEpoch = 0xffffffffu;
-  std::uint32_t rx_epoch_ =
-      kNoEpoch;  // receives of this epoch count; none while no lane is attached
+  std::uint32_t rx_epoch_ = kNoEpoch;  // receives of this epoch count; none while none is attached
   std::atomic<std::uint64_t> rx_next_{0};        // SENDs counted
   std::atomic<std::uint64_t> acked_to_peer_{0};  // what the peer was last told
   std::uint32_t ack_threshold_;                  // W/4

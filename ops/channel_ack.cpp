@@ -11,8 +11,7 @@
 
 namespace mend::ops {
 
-// --- what the peer has
-// ----------------------------------------------------------------------------------------------
+// --- what the peer has ---
 
 // Only what was ever sent can be acknowledged; anything else is old news (F7: taken by max).
 void Channel::apply_ack(std::uint32_t ack) {
@@ -126,8 +125,7 @@ void Channel::settle_cursors() {
   }
 }
 
-// --- what left the send queue
-// ---------------------------------------------------------------------------------------
+// --- what left the send queue ---
 
 void Channel::on_send_completion(const ibv_wc& wc) {
   const std::lock_guard guard(lock_);
@@ -198,8 +196,7 @@ void Channel::finish_piece(LogEntry& entry) {
   }
 }
 
-// --- what I tell the peer
-// ---------------------------------------------------------------------------------------------
+// --- what I tell the peer ---
 
 // Eight bytes into the peer's ack cell: no window, no receive buffer, no log entry. One slot of the
 // send queue is kept for it.

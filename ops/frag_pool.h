@@ -71,8 +71,8 @@ class FragPool {
   [[gnu::cold, gnu::noinline]] Frag* refill();
 
   mutable SpinLock lock_;
-  Frag* free_ =
-      nullptr;  // under lock_, as is what follows: Frags in front of the ucs pool, hottest first
+  // Under lock_, as is what follows: Frags in front of the ucs pool, hottest first.
+  Frag* free_ = nullptr;
   std::uint64_t live_ = 0;
   std::uint64_t chunks_ = 0;
   std::uint64_t bytes_ = 0;

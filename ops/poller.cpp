@@ -34,8 +34,7 @@ Poller::Poller(ibv_cq* cq, RecvPool& recv_pool, std::uint32_t cq_depth)
 
 Poller::~Poller() = default;
 
-// --- registry
-// -----------------------------------------------------------------------------------------------------
+// --- registry ---
 
 void Poller::add_lane(Qpn qpn, Epoch epoch, Channel& channel, DeliverFn deliver, void* context) {
   const std::lock_guard guard(poll_lock_);
@@ -68,8 +67,7 @@ void Poller::cancel_beacon(std::uint64_t wr_id) {
   }
 }
 
-// --- polling
-// ------------------------------------------------------------------------------------------------------
+// --- polling ---
 
 // One batch, under the poll lock: every entry is counted and queued before the lock is let go. For
 // the fence, messages go to the stash (ready_ is the delivery owner's). Else the first one goes to
@@ -189,8 +187,7 @@ void Poller::run_noticed() {
   }
 }
 
-// --- progress
-// -----------------------------------------------------------------------------------------------------
+// --- progress ---
 
 [[gnu::flatten]] int Poller::progress() {
   const std::uintptr_t self = this_thread();
@@ -317,15 +314,14 @@ void Poller::run_callback(DueLink link) {
   }
 }
 
-// --- attention
+// --- attention ---
+
 // Traffic flows, but some channel's log waits for its window: its ack cell must not be forgotten.
 void Poller::busy() {
   if ((++busy_polls_ & kBusyLookMask) == 0) {
     look_at_channels(false);
   }
 }
-
-// ----------------------------------------------------------------------------------------------------
 
 void Poller::idle() {
   if (!attention_any_.load(std::memory_order_relaxed)) {

@@ -79,8 +79,7 @@ std::uint32_t RecvPool::buffer_bytes() const {
   return config_.payload_bytes + static_cast<std::uint32_t>(sizeof(DataHeader));
 }
 
-// --- growing
-// -----------------------------------------------------------------------------------------------------
+// --- growing ---
 
 Result<void> RecvPool::ensure(std::uint32_t live_qps) {
   if (per_qp()) {
@@ -170,8 +169,7 @@ bool RecvPool::add_slab(std::uint32_t count) {
   return true;
 }
 
-// --- per-QP receive queues
-// ----------------------------------------------------------------------------------------
+// --- per-QP receive queues ---
 
 Result<void> RecvPool::attach_queue(ibv_qp* qp) {
   const std::lock_guard guard(slab_lock_);
@@ -236,8 +234,7 @@ RecvBuf* RecvPool::take_idle() {
   return buf;
 }
 
-// --- transitions
-// --------------------------------------------------------------------------------------------------
+// --- transitions ---
 
 void RecvPool::trace_hand_over(const RecvBuf& buf, BufferState to) const {
   if (const RecvTrace trace = trace_.load(std::memory_order_acquire); trace != nullptr) {
@@ -269,8 +266,7 @@ void RecvPool::retire_flushed(RecvBuf& buf) {
   }
 }
 
-// --- the ledger
-// ---------------------------------------------------------------------------------------------------
+// --- the ledger ---
 
 std::uint32_t RecvPool::posted_now() const {
   return depth() - idle_count_.load(std::memory_order_relaxed) -

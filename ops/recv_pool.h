@@ -50,9 +50,8 @@ struct alignas(64) RecvBuf {
 
 struct RecvLedger {
   std::uint32_t depth = 0, posted = 0, delivered = 0, stashed = 0, idle = 0;
-  std::uint32_t min_posted =
-      0;  // lowest number of posted buffers ever seen (srq_min_free of the stats line)
-  std::uint32_t lost = 0;  // buffers found missing by an audit and posted again (srq_lost)
+  std::uint32_t min_posted = 0;  // lowest number of posted buffers ever (srq_min_free)
+  std::uint32_t lost = 0;        // buffers found missing by an audit and posted again (srq_lost)
 };
 
 struct RecvPoolConfig {
@@ -100,8 +99,7 @@ class RecvPool {
   std::uint32_t buffer_bytes() const;  // header and payload
   std::uint32_t depth() const { return depth_.load(std::memory_order_relaxed); }
 
-  // --- transitions, for the Poller (inline: they are on the path of every message)
-  // ------------------------------------------------------------------------------
+  // --- transitions, for the Poller (inline: they are on the path of every message) ---
   // Posted -> Delivered, under the poll lock, for the delivery owner who goes on to the upcall.
   void take(RecvBuf& buf) {
     set_state(buf, BufferState::Delivered);

@@ -35,17 +35,15 @@ using DueLink = std::uintptr_t;
 // One SEND: control part, room for the layer above, then header and payload contiguous in
 // registered memory.
 struct alignas(64) Frag {
-  static constexpr std::size_t kUserBytes =
-      224;  // room for the upper layer's descriptor (BTL descriptor + segments)
+  static constexpr std::size_t kUserBytes = 224;  // for the upper layer's descriptor
 
   FragPool* pool = nullptr;
-  const LocalKeys* keys = nullptr;  // of the pool chunk this Frag lies in
-  Channel* channel = nullptr;       // set at submission
-  DueLink due_next = 0;             // owned by ops
-  void (*sent)(Frag&) =
-      nullptr;                 // called once from progress after it was first posted; may be null
-  std::uint32_t capacity = 0;  // payload bytes available behind the header
-  std::uint32_t length = 0;    // payload bytes used
+  const LocalKeys* keys = nullptr;    // of the pool chunk this Frag lies in
+  Channel* channel = nullptr;         // set at submission
+  DueLink due_next = 0;               // owned by ops
+  void (*sent)(Frag&) = nullptr;      // once, from progress, after the first post; may be null
+  std::uint32_t capacity = 0;         // payload bytes available behind the header
+  std::uint32_t length = 0;           // payload bytes used
   std::atomic<std::uint8_t> held{0};  // FragHold bits
   alignas(16) std::byte user[kUserBytes];
   alignas(64) DataHeader header;  // payload follows at once
@@ -57,16 +55,14 @@ struct RdmaOp {
   enum class Dir : std::uint8_t { Put, Get };
   Dir dir = Dir::Put;
   void* local = nullptr;
-  const LocalKeys* local_keys =
-      nullptr;  // may be null for a put of at most max_inline bytes; valid until done()
+  const LocalKeys* local_keys = nullptr;  // null: a put of at most max_inline bytes
   std::uint64_t remote = 0;
   RemoteKeys remote_keys;
-  std::uint64_t length = 0;  // bytes; ops cuts it at the device's max_msg_sz
-  void (*done)(RdmaOp&) =
-      nullptr;           // from progress, once, when the whole transfer is complete; may be null
-  DueLink due_next = 0;  // owned by ops
-  std::uint32_t pieces_left = 0;  // owned by ops
-  void* user[6] = {};             // for the layer above
+  std::uint64_t length = 0;         // bytes; ops cuts it at the device's max_msg_sz
+  void (*done)(RdmaOp&) = nullptr;  // once, from progress, when all of it is done; may be null
+  DueLink due_next = 0;             // owned by ops
+  std::uint32_t pieces_left = 0;    // owned by ops
+  void* user[6] = {};               // for the layer above
 };
 
 struct AmoCall {
