@@ -22,6 +22,18 @@ from badinput.support import ALONE, BUILD, WITH_VADER, BadInput, jobs, ring  # n
 REFUSED = "does not start because a parameter is out of range"
 
 
+def mapped_segments(run_id: str) -> set[str]:
+    """The segments of the embedded device that the processes of a job have mapped."""
+    found = set()
+    for pid in jobs.processes_of(run_id):
+        try:
+            maps = (Path("/proc") / str(pid) / "maps").read_text()
+        except OSError:
+            continue
+        found |= {line.split()[-1] for line in maps.splitlines() if "/dev/shm/softhca." in line}
+    return found
+
+
 def mca(**values: str) -> dict:
     return {"mca": [(f"btl_mend_{key}", value) for key, value in values.items()]}
 
@@ -219,6 +231,21 @@ class Neighbours(BadInput):
         victim.finish(keep_files=True)
         self.assertNotEqual(jobs.files_of(fabric), [], "the victim left nothing to clean up")
         self.carried_by_mend(self.run_job(ring(ALONE, fabric=fabric)))
+
+    def test_files_of_a_killed_job_with_another_fabric(self) -> None:
+        """Every mpirun has a fabric of its own: without a sweep its files would stay for ever."""
+        job = ring(ALONE, fabric=None)
+        job.program, job.args = BUILD / "mpi-tests" / "faulty", ["hang"]
+        victim = jobs.Running(job)
+        until = time.monotonic() + 15
+        while len(mapped_segments(victim.run_id)) < 3 and time.monotonic() < until:
+            time.sleep(0.1)
+        files = mapped_segments(victim.run_id)
+        jobs.signal_all(victim.run_id, signal.SIGKILL)
+        victim.finish()
+        self.assertGreaterEqual(len(files), 3, "the victim never came up")
+        self.works(self.run_job(ring(ALONE, fabric=None)))
+        self.assertEqual([name for name in files if Path(name).exists()], [])
 
     def test_one_rank_killed_ends_the_job(self) -> None:
         job = ring(ALONE)

@@ -109,7 +109,7 @@ def faults(result: Result, demands: Demands) -> list[str]:
     elif result.returncode != 0:
         wrong.append(f"exit status {result.returncode}")
     wrong += [f"process left behind: {words}" for words in result.left_processes]
-    if not result.timed_out:
+    if not result.timed_out and result.returncode == 0:
         wrong += [f"file left behind: {name}" for name in result.left_files]
     wrong += [f"the output contains '{word}'" for word in NOISE if word in result.output]
     ok = OK_LINE.search(result.output)
