@@ -16,7 +16,7 @@ from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 
 BUILD = Path(sys.argv[1] if len(sys.argv) > 1 else "build/release").resolve()
-CRASH = re.compile(r"Signal: |exited on signal|Assertion .* failed|terminate called")
+CRASH = re.compile(r":(\d+)\] Signal: |(exited on signal|Assertion .* failed|terminate called)")
 WITH_VADER = "self,vader,mend"
 ALONE = "self,mend"
 
@@ -31,11 +31,17 @@ def reflowed(output: str) -> str:
     return " ".join(output.split())
 
 
+def crashes(result: jobs.Result) -> list[str]:
+    """Signs of a crash of a rank. mpirun 4.1's own crash in PMIx_server_finalize after an abort is not ours."""
+    return [found.group(0) for found in CRASH.finditer(result.output)
+            if found.group(1) != str(result.mpirun_pid)]
+
+
 class BadInput(unittest.TestCase):
     def run_job(self, job: jobs.Job) -> jobs.Result:
         result = jobs.run(job)
         self.assertFalse(result.timed_out, f"hangs\n{result.output}")
-        self.assertIsNone(CRASH.search(result.output), f"crashes\n{result.output}")
+        self.assertEqual(crashes(result), [], result.output)
         self.assertEqual(result.left_processes, [], result.output)
         if result.returncode == 0:  # what an aborted job leaves is the next job's to sweep
             self.assertEqual(result.left_files, [], result.output)

@@ -48,6 +48,7 @@ class Result:
     left_processes: list[str]
     left_files: list[str]
     stats_text: dict[int, str]  # rank -> content of its stats file
+    mpirun_pid: int = 0
 
 
 def mca_arguments(job: Job) -> list[str]:
@@ -196,7 +197,8 @@ class Running:
         stats = {int(p.suffix[1:]): p.read_text(errors="replace")
                  for p in Path(self.directory.name).glob("stats.*") if p.suffix[1:].isdigit()}
         self.directory.cleanup()
-        return Result(self.process.returncode, output, seconds, timed_out, left, files, stats)
+        return Result(self.process.returncode, output, seconds, timed_out, left, files, stats,
+                      self.process.pid)
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started
