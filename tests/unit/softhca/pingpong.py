@@ -1,6 +1,6 @@
 """Runs libibverbs' own example programs, unmodified, on libsofthca.so by preload.
 
-Usage: pingpong.py LIBSOFTHCA CASE; CASE is a key of CASES, or "devinfo".
+Usage: pingpong.py LIBSOFTHCA CASE; CASE is a key of CASES or SPECIAL.
 """
 
 import os
@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 LIMIT = 40
@@ -23,11 +24,24 @@ CASES = {
     "srq-events": ["ibv_srq_pingpong", "-e", "-g", "0"],
     "ud": ["ibv_ud_pingpong"],
     "ud-events": ["ibv_ud_pingpong", "-e", "-g", "1"],
+    "ib-rc": ["ibv_rc_pingpong"],
+    "ib-ud": ["ibv_ud_pingpong"],
+    "strict-roce": ["ibv_rc_pingpong", "-g", "0"],
+    "small-device": ["ibv_rc_pingpong", "-r", "8", "-s", "100000"],
+    "second-port": ["ibv_rc_pingpong", "-i", "2", "-g", "0"],
+}
+# The fabric of a case, where it is not the default one.
+CONF = {
+    "ib-rc": "[softhca0]\n[softhca0/1]\nlink_layer = infiniband\nmtu = 2048\n",
+    "ib-ud": "[softhca0]\n[softhca0/1]\nlink_layer = infiniband\nlid = 77\n",
+    "strict-roce": "[softhca0]\n[softhca0/1]\nrequire_grh = yes\n",
+    "small-device": "[softhca0]\nmax_qp = 1\nmax_cq = 1\nmax_mr = 1\nmax_qp_wr = 16\nmax_sge = 1\nmax_inline = 0\nmax_srq = 0\n",
+    "second-port": "[softhca0]\n[softhca0/1]\nstate = down\n[softhca0/2]\n",
 }
 
 
-def environment(library, fabric):
-    return {**os.environ, "LD_PRELOAD": library, "SOFTHCA_FABRIC": fabric}
+def environment(library, fabric, conf):
+    return {**os.environ, "LD_PRELOAD": library, "SOFTHCA_FABRIC": fabric, "SOFTHCA_CONF": conf}
 
 
 def leftovers(fabric):
@@ -59,25 +73,67 @@ def run_pair(command, env):
     return ""
 
 
+def devinfo(env, *options):
+    done = subprocess.run(["ibv_devinfo", *options], env=env, capture_output=True, text=True, timeout=LIMIT)
+    return done.returncode, done.stdout, done.stderr
+
+
 def run_devinfo(env):
     for options in ([], ["-v"], ["-l"]):
-        done = subprocess.run(["ibv_devinfo", *options], env=env, capture_output=True, text=True, timeout=LIMIT)
-        if done.returncode != 0 or "softhca0" not in done.stdout:
-            return f"ibv_devinfo {options} exit {done.returncode}:\n{done.stdout}{done.stderr}"
-        if not options and "PORT_ACTIVE" not in done.stdout:
-            return f"no active port:\n{done.stdout}"
+        code, out, err = devinfo(env, *options)
+        if code != 0 or "softhca0" not in out:
+            return f"ibv_devinfo {options} exit {code}:\n{out}{err}"
+        if not options and "PORT_ACTIVE" not in out:
+            return f"no active port:\n{out}"
     return ""
+
+
+def run_bad_conf(env, conf_file):
+    """Nonsense is named with file and line, and there is no device then."""
+    conf_file.write("[softhca0]\nmax_qp = lots\n")
+    conf_file.flush()
+    code, out, err = devinfo({**env, "SOFTHCA_CONF": conf_file.name})
+    if code == 0 or f"{conf_file.name}:2: max_qp: 'lots' is not a number" not in err:
+        return f"exit {code}:\n{out}{err}"
+    return ""
+
+
+def run_bad_faults(env):
+    code, out, err = devinfo({**env, "SOFTHCA_FAULTS": "fail=create_cow:1:EIO"})
+    if code == 0 or "no call 'create_cow'; known are: alloc_pd" not in err:
+        return f"exit {code}:\n{out}{err}"
+    return ""
+
+
+def run_fault(env):
+    """The schedule reaches an unmodified program."""
+    env = {**env, "SOFTHCA_FAULTS": "fail=create_cq:1:ENOMEM"}
+    done = subprocess.run(["ibv_rc_pingpong"], env=env, capture_output=True, text=True, timeout=LIMIT)
+    if done.returncode == 0 or "Couldn't create CQ" not in done.stderr:
+        return f"exit {done.returncode}:\n{done.stdout}{done.stderr}"
+    return ""
+
+
+SPECIAL = {
+    "devinfo": lambda env, conf: run_devinfo(env),
+    "bad-conf": run_bad_conf,
+    "bad-faults": lambda env, conf: run_bad_faults(env),
+    "fault": lambda env, conf: run_fault(env),
+}
 
 
 def main():
     library, case = os.path.abspath(sys.argv[1]), sys.argv[2]
     fabric = f"ut-preload-{case}-{os.getpid()}"
-    program = "ibv_devinfo" if case == "devinfo" else CASES[case][0]
+    program = "ibv_devinfo" if case in SPECIAL else CASES[case][0]
     if shutil.which(program) is None:
         print(f"{program} is not installed (package ibverbs-utils)")
         return 77
-    env = environment(library, fabric)
-    complaint = run_devinfo(env) if case == "devinfo" else run_pair(CASES[case], env)
+    with tempfile.NamedTemporaryFile("w", suffix=".ini") as conf:
+        conf.write(CONF.get(case, ""))
+        conf.flush()
+        env = environment(library, fabric, conf.name if case in CONF else "")
+        complaint = SPECIAL[case](env, conf) if case in SPECIAL else run_pair(CASES[case], env)
     rest = leftovers(fabric)
     for name in rest:
         os.unlink(f"/dev/shm/{name}")
