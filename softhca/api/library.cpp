@@ -29,12 +29,22 @@ Library& Library::get() {
 
 Library::Library() { ::pthread_atfork(nullptr, nullptr, &Library::in_forked_child); }
 
-Library::~Library() = default;
+Library::~Library() {
+  if (!fleet_ || !fleet_->process) return;
+  fleet_->process->detach();
+  // Some programs call verbs from their own exit handlers: objects that are still open stay in
+  // memory and answer like those of a forked child.
+  if (!fleet_->process->contexts().empty()) (void)fleet_.release();
+}
 
 void Library::in_forked_child() {
   Library& self = get();
   new (&self.mutex_) std::mutex;  // another thread of the parent may have held it
-  if (!self.fleet_ || !self.fleet_->process) return;
+  if (!self.fleet_) return;
+  // Directories belong to the parent: leave them alone.
+  for (auto& sysfs : self.fleet_->sysfs) (void)sysfs.release();
+  self.fleet_->sysfs.clear();
+  if (!self.fleet_->process) return;
   self.fleet_->process->make_inert();
   self.inherited_.push_back(std::move(self.fleet_));
 }
@@ -61,6 +71,12 @@ int Library::load() {
   unsigned index = 0;
   for (const DeviceConf& device : fleet->fabric.conf.devices) {
     fleet->devices.push_back(make_device(device, index++));
+    if (device.numa_node < 0) continue;
+    auto sysfs = SysfsDir::create(device.name, device.numa_node);
+    if (!sysfs) continue;
+    ibv_device& dev = fleet->devices.back()->dev;
+    std::snprintf(dev.ibdev_path, sizeof(dev.ibdev_path), "%s", sysfs->path().c_str());
+    fleet->sysfs.push_back(std::move(sysfs));
   }
   fleet_ = std::move(fleet);
   return 0;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "softhca/api/sysfs_dir.h"
 #include "softhca/engine/context.h"
 #include "softhca/engine/process.h"
 
@@ -34,6 +35,7 @@ class Library {
     Fabric fabric;
     FaultTable faults;
     std::vector<std::unique_ptr<Device>> devices;
+    std::vector<std::unique_ptr<SysfsDir>> sysfs;
     std::unique_ptr<Process> process;
   };
 

@@ -34,7 +34,7 @@ Context* open_context(Process& proc, Device& device) {
   ctx->device = &device;
   ctx->proc = &proc;
   ctx->conf = device.conf;
-  ctx->wake = proc.take_wake();
+  ctx->wake = proc.take(Process::Pool::Wake);
   if (ctx->wake == 0) {
     errno = ENOMEM;
     return nullptr;
@@ -48,6 +48,7 @@ Context* open_context(Process& proc, Device& device) {
   for (unsigned p = 0; p < ctx->conf->ports.size(); ++p) {
     ctx->port_changes_seen[p] = proc.global()->ports[device.index][p].changes.load();
   }
+  proc.start_device_thread();
   std::lock_guard guard(proc.registry());
   proc.contexts().push_back(ctx.get());
   return ctx.release();

@@ -448,6 +448,13 @@ void send_wakes(const Process& self, Peer& peer, const WakeUps& wakes) noexcept 
   if (wakes.events != nullptr) self.waker().wake(*wakes.events);
 }
 
+void report_established(Peer& peer, QpShared& qp, WakeUps* wakes) noexcept {
+  if (qp.talking.exchange(1) != 0) return;
+  qp.events.fetch_or(kQpCommEst);
+  call_owner(peer, wakes);
+  wakes->events = peer.at<WakeAddr>(qp.event_wake);
+}
+
 void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits) {
   if (!self.lock(peer)) return;
   WakeUps wakes;

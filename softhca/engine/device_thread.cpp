@@ -144,7 +144,7 @@ void DeviceThread::handle_deaths() {
   // They may have died while they held our own lock, or owed us a wake-up.
   Peer& self = process_.self();
   if (process_.lock(self)) process_.unlock(self);
-  process_.wake_all(self);
+  self.hdr->attention.fetch_add(1);
 }
 
 }  // namespace softhca

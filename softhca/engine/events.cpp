@@ -207,7 +207,7 @@ Channel* create_channel(Context& ctx) {
     errno = ENOMEM;
     return nullptr;
   }
-  channel->wake = proc.take_wake();
+  channel->wake = proc.take(Process::Pool::Wake);
   if (channel->wake == 0) {
     errno = ENOMEM;
     return nullptr;
@@ -222,6 +222,8 @@ Channel* create_channel(Context& ctx) {
   channel->channel.context = &ctx.vctx.context;
   channel->channel.fd = channel->socket.fd();
   ctx.channels.fetch_add(1);
+  std::lock_guard guard(proc.registry());
+  proc.channels().push_back(channel.get());
   return channel.release();
 }
 
@@ -230,6 +232,9 @@ int destroy_channel(Channel* channel) {
   Process& proc = *channel->ctx->proc;
   channel->ctx->channels.fetch_sub(1);
   if (!proc.inert()) {
+    std::lock_guard guard(proc.registry());
+    auto& all = proc.channels();
+    all.erase(std::remove(all.begin(), all.end(), channel), all.end());
     channel->socket.withdraw();
     proc.give_back(Process::Pool::Wake, channel->wake);
   }
@@ -261,6 +266,10 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** user) {
       return -1;
     }
   }
+}
+
+void repeat_wake_up(Channel& channel) {
+  if (any_pending(channel)) wake_self(*channel.ctx->proc, channel.wake);
 }
 
 void ack_cq_events(Cq& cq, unsigned count) {

@@ -24,6 +24,9 @@ void ack_async_event(const ibv_async_event& event);
 Channel* create_channel(Context& ctx);
 int destroy_channel(Channel* channel);
 int get_cq_event(Channel& channel, ibv_cq** cq, void** user);
+// Makes the descriptor readable if events wait: whoever counted one may have died before it woke
+// us.
+void repeat_wake_up(Channel& channel);
 void ack_cq_events(Cq& cq, unsigned count);
 
 // Looks for link changes of this context's ports.

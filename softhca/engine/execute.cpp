@@ -61,18 +61,6 @@ uint32_t psn_after(const Qp& qp, uint32_t length) noexcept {
   return psn_add(qp.sq_psn, (length + qp.mtu - 1) / qp.mtu);
 }
 
-namespace {
-
-// The first message reached a queue pair that is not yet in RTS.
-void announce_established(Peer& peer, QpShared& target, WakeUps* wakes) noexcept {
-  if ((target.events.fetch_or(kQpCommEst) & kQpCommEst) != 0) return;
-  peer.hdr->attention.fetch_add(1);
-  wakes->poke = true;
-  wakes->events = peer.at<WakeAddr>(target.event_wake);
-}
-
-}  // namespace
-
 ExecResult deliver_message(Qp& qp, QpShared& target, Message& message) {
   Process& proc = *qp.proc;
   Peer& peer = *qp.peer;
@@ -91,7 +79,7 @@ ExecResult deliver_message(Qp& qp, QpShared& target, Message& message) {
   const Verdict verdict = deliver(proc, peer, target, message, &wakes);
   if (target.state.load(std::memory_order_relaxed) == IBV_QPS_RTR && verdict == Verdict::Delivered)
       [[unlikely]] {
-    announce_established(peer, target, &wakes);
+    report_established(peer, target, &wakes);
   }
   proc.unlock(peer);
   send_wakes(proc, peer, wakes);

@@ -5,11 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
+#include <vector>
 
 #include "softhca/engine/kill_point.h"
 
@@ -18,6 +21,7 @@ namespace softhca {
 namespace {
 
 constexpr const char* kDirectory = "/dev/shm/";
+constexpr std::size_t kPageBytes = 4096;
 constexpr off_t kAttachByte = 1 << 20;  // beyond any slot
 
 struct flock record(short type, off_t byte) {
@@ -146,7 +150,9 @@ int GlobalSegment::initialise(int fd, std::string* why) {
     shared_ = segment_.at<GlobalShared>(0);
     return 0;
   }
-  // Nobody is attached: a stale segment of an earlier job, or a new file.
+  // Nobody is attached: a stale segment of an earlier job, or a new file. Jobs that were killed
+  // have names that never come back, so the first process of each job looks for those too.
+  remove_stale_fabrics();
   remove_process_files();
   if (::ftruncate(fd, 0) != 0 || ::ftruncate(fd, static_cast<off_t>(sizeof(GlobalShared))) != 0) {
     *why = "cannot size " + path_;
@@ -231,6 +237,32 @@ void GlobalSegment::unlink_file() {
 
 std::string GlobalSegment::process_path(uint32_t slot, uint32_t gen) const {
   return path_ + "." + std::to_string(slot) + "." + std::to_string(gen);
+}
+
+void GlobalSegment::remove_stale_fabrics() const {
+  DIR* dir = ::opendir(kDirectory);
+  if (dir == nullptr) return;
+  const std::string suffix = "." + std::to_string(::geteuid());
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(dir)) {
+    const std::string_view name{entry->d_name};
+    const bool ours = name.starts_with("softhca.") && name.ends_with(suffix) &&
+                      std::count(name.begin(), name.end(), '.') == 2;
+    if (ours && kDirectory + std::string(name) != path_) names.emplace_back(name);
+  }
+  ::closedir(dir);
+  for (const std::string& name : names) {
+    GlobalSegment other;
+    other.path_ = kDirectory + name;
+    const int fd = ::open(other.path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    struct flock lock = record(F_WRLCK, kAttachByte);
+    const bool locked = ::fcntl(fd, F_SETLK, &lock) == 0;
+    // From here on the descriptor belongs to the segment, which closes it.
+    if (other.segment_.map_file(fd, kPageBytes) != 0 || !locked || other.any_slot_held()) continue;
+    other.remove_process_files();
+    ::unlink(other.path_.c_str());
+  }
 }
 
 void GlobalSegment::remove_process_files() const {

@@ -51,6 +51,8 @@ class GlobalSegment {
   bool byte_held(unsigned byte) const;
   bool any_slot_held() const;
   void remove_process_files() const;
+  // Removes the segments of other fabrics of this user that no living process holds.
+  void remove_stale_fabrics() const;
 
   std::string fabric_;
   std::string path_;

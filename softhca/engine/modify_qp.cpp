@@ -118,6 +118,7 @@ int store_state(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
     return EINVAL;
   }
   publish_attributes(qp);
+  if (to == IBV_QPS_INIT) qp.sh->talking = 0;
   if ((mask & IBV_QP_RQ_PSN) != 0) qp.sh->rx_psn = attr.rq_psn & kPsnMask;
   qp.sh->state.store(to, std::memory_order_seq_cst);
   kill_point(KillPoint::qp_state_changed);
@@ -159,7 +160,6 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attr, int mask) {
   // A peer that only sends to us must be watched too: it may die with our queue half written.
   Peer* peer = nullptr;
   if (to == IBV_QPS_RTR && qp.type != IBV_QPT_UD) {
-    proc.start_device_thread();
     if (proc.find_qp(qp.attr.dest_qp_num, &peer) != nullptr) proc.watch(*peer);
   }
   after_transition(qp, from, to);

@@ -77,28 +77,6 @@ int populate(const PageRange& range, bool write) noexcept {
   return 0;
 }
 
-int take_entry(Process& proc, MrShared** entry, uint32_t* index) {
-  ProcessShared& hdr = *proc.hdr();
-  for (uint32_t c = 0; c < kMrChunks; ++c) {
-    Off chunk = hdr.mr_chunks[c];
-    if (chunk == 0) {
-      chunk = proc.take(Process::Pool::MrChunk);
-      if (chunk == 0) return ENOMEM;
-      hdr.mr_chunks[c].store(chunk, std::memory_order_release);
-    }
-    auto* entries = proc.segment().at<MrShared>(chunk);
-    for (uint32_t i = 0; i < kMrChunk; ++i) {
-      // `claimed` is private to the owner: the key alone is public.
-      if (entries[i].claimed != 0) continue;
-      entries[i].claimed = 1;
-      *entry = &entries[i];
-      *index = (c << kMrChunkBits) | i;
-      return 0;
-    }
-  }
-  return ENOMEM;
-}
-
 }  // namespace
 
 Mr* reg_mr(Pd& pd, void* addr, std::size_t length, uint64_t iova, unsigned access) {
@@ -126,10 +104,7 @@ Mr* reg_mr(Pd& pd, void* addr, std::size_t length, uint64_t iova, unsigned acces
   MrShared* entry = nullptr;
   uint32_t index = 0;
   int rc = mr == nullptr || proc.inert() ? ENOMEM : 0;
-  if (rc == 0) {
-    std::lock_guard guard(proc.registry());
-    rc = take_entry(proc, &entry, &index);
-  }
+  if (rc == 0) rc = proc.take_mr(&entry, &index);
   if (rc != 0) {
     delete mr;
     locked_bytes.fetch_sub(pages.bytes);
@@ -174,7 +149,7 @@ int dereg_mr(Mr* mr) {
     if (proc.lock(proc.self())) proc.unlock(proc.self());
     for (Qp* qp : proc.qps()) wait_for_busy(proc, *qp->sh);
     for (Cq* cq : proc.cqs()) place_pending(*cq, host, length);
-    mr->sh->claimed = 0;
+    proc.give_back_mr(mr->mr.handle);
   }
   locked_bytes.fetch_sub(mr->locked_bytes);
   mr->owner->users.fetch_sub(1);

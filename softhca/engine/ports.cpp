@@ -19,8 +19,7 @@ bool set_port_down(Process& proc, unsigned device, unsigned port, bool down) {
     if (entry.state.load() != SlotState::Live) continue;
     Peer* peer = proc.peer(slot, entry.gen);
     if (peer == nullptr) continue;
-    peer->hdr->attention.fetch_add(1);
-    proc.wake_all(*peer);
+    proc.poke(*peer);
   }
   return true;
 }

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "softhca/engine/device_thread.h"
+#include "softhca/engine/qp.h"
 #include "softhca/engine/record.h"
 #include "softhca/engine/spin_lock.h"
 
@@ -28,8 +29,6 @@ std::size_t pool_bytes(Process::Pool pool) noexcept {
       return sizeof(RqShared);
     case Process::Pool::Wake:
       return sizeof(WakeAddr);
-    case Process::Pool::MrChunk:
-      return sizeof(MrShared) * kMrChunk;
     case Process::Pool::Count:
       break;
   }
@@ -122,19 +121,33 @@ int Process::create_segment(std::string* why) {
   return 0;
 }
 
+// Peers that still hold our QP numbers must see them gone before the memory goes.
+void Process::abandon_qps() {
+  const bool locked = lock(*self_);
+  for (DirEntry& entry : global()->dir) {
+    if (entry.slot != self_->slot || entry.gen != self_->gen || entry.qpn == 0) continue;
+    auto* qp = segment_.at<QpShared>(entry.qp);
+    qp->state.store(IBV_QPS_RESET);
+    entry.qpn = 0;
+  }
+  kill_point(KillPoint::detach_directory_cleared);
+  if (locked) unlock(*self_);
+  // Whoever moves data right now finishes under the lock: wait without it.
+  for (const Qp* qp : qps_) wait_for_busy(*this, *qp->sh);
+  if (lock(*self_)) hdr_->lock.word.store(kDeadWord, std::memory_order_release);
+}
+
 void Process::detach() {
   if (!attached_ || inert_) return;
   attached_ = false;
+  std::unique_ptr<DeviceThread> thread;
   {
     std::lock_guard guard(thread_mutex_);
-    thread_.reset();
+    thread = std::move(thread_);
   }
-  // Peers that still hold our QP numbers must see us dead before the memory goes.
-  for (DirEntry& entry : global()->dir) {
-    if (entry.slot == self_->slot && entry.gen == self_->gen) entry.qpn = 0;
-  }
-  kill_point(KillPoint::detach_directory_cleared);
-  if (lock(*self_)) hdr_->lock.word.store(kDeadWord, std::memory_order_release);
+  thread.reset();  // joins; the thread may want the mutex meanwhile
+  abandon_qps();
+  inert_ = true;
   if (fabric_.in_process) {
     fabric_.global.release_slot(self_->slot);
     return;
@@ -275,8 +288,7 @@ void Process::repair(Peer& peer) noexcept {
     journal.valid.store(0, std::memory_order_release);
   }
   // The dead holder may have owed anybody in that process a wake-up.
-  peer.hdr->attention.fetch_add(1);
-  wake_all(peer);
+  poke(peer);
 }
 
 bool Process::lock_global() noexcept {
@@ -337,6 +349,31 @@ void Process::release_qpn(uint32_t qpn) {
 
 // ---- pools --------------------------------------------------------------------------------------
 
+int Process::take_mr(MrShared** entry, uint32_t* index) {
+  std::lock_guard guard(pools_mutex_);
+  if (!free_mrs_.empty()) {
+    *index = free_mrs_.back();
+    free_mrs_.pop_back();
+  } else {
+    if (next_mr_ == kMrChunks * kMrChunk) return ENOMEM;
+    std::atomic<Off>& chunk = hdr_->mr_chunks[next_mr_ >> kMrChunkBits];
+    if (chunk == 0) {
+      const Off off = segment_.alloc(sizeof(MrShared) * kMrChunk);
+      if (off == 0) return ENOMEM;
+      chunk.store(off, std::memory_order_release);
+    }
+    *index = next_mr_++;
+  }
+  const Off chunk = hdr_->mr_chunks[*index >> kMrChunkBits];
+  *entry = segment_.at<MrShared>(chunk) + (*index & (kMrChunk - 1));
+  return 0;
+}
+
+void Process::give_back_mr(uint32_t index) {
+  std::lock_guard guard(pools_mutex_);
+  free_mrs_.push_back(index);
+}
+
 Off Process::take(Pool pool) {
   {
     std::lock_guard guard(pools_mutex_);
@@ -356,35 +393,11 @@ void Process::give_back(Pool pool, Off off) {
   pools_[static_cast<unsigned>(pool)].push_back(off);
 }
 
-Off Process::take_wake() {
-  const Off off = take(Pool::Wake);
-  if (off == 0) return 0;
-  std::lock_guard guard(pools_mutex_);
-  for (std::atomic<Off>& entry : hdr_->wakes) {
-    if (entry == off) return off;
-    if (entry == 0) {
-      entry = off;
-      return off;
-    }
-  }
-  pools_[static_cast<unsigned>(Pool::Wake)].push_back(off);
-  return 0;
-}
-
 // ---- attention ----------------------------------------------------------------------------------
 
 void Process::poke(Peer& peer) noexcept {
   peer.hdr->attention.fetch_add(1);
   waker_.wake(peer.hdr->device_thread);
-}
-
-void Process::wake_all(Peer& peer) noexcept {
-  waker_.wake(peer.hdr->device_thread);
-  for (const std::atomic<Off>& entry : peer.hdr->wakes) {
-    const Off off = entry.load();
-    if (off == 0) break;
-    waker_.wake(*peer.at<WakeAddr>(off));
-  }
 }
 
 void Process::schedule(uint64_t deadline) noexcept {
@@ -434,8 +447,7 @@ void Process::settle_debts_of(uint32_t slot, uint32_t gen) {
     if (victim->hdr->lock.word.load() == dead) {
       if (lock(*victim)) unlock(*victim);  // taking a dead holder's lock repairs and wakes
     } else {
-      victim->hdr->attention.fetch_add(1);
-      wake_all(*victim);
+      poke(*victim);
     }
   }
 }

@@ -23,6 +23,7 @@
 
 namespace softhca {
 
+struct Channel;
 struct Context;
 struct Cq;
 struct Qp;
@@ -107,17 +108,16 @@ class Process {
   void release_qpn(uint32_t qpn);
 
   // ---- type-stable shared objects ----
-  enum class Pool : unsigned { Qp, Cq, Rq, Wake, MrChunk, Count };
+  enum class Pool : unsigned { Qp, Cq, Rq, Wake, Count };
   Off take(Pool pool);  // zeroed; 0 = no memory
   void give_back(Pool pool, Off off);
-  // A WakeAddr on the list that a repair or a port change wakes.
-  Off take_wake();
+  // An entry of the table of memory regions; 0 or ENOMEM.
+  int take_mr(MrShared** entry, uint32_t* index);
+  void give_back_mr(uint32_t index);
 
   // ---- attention, time ----
   // Tells the owner of `peer` to look at its objects, and wakes its device thread.
   void poke(Peer& peer) noexcept;
-  // Wakes everything in the peer that can sleep.
-  void wake_all(Peer& peer) noexcept;
   bool needs_service() const noexcept {
     return hdr_->attention.load(std::memory_order_relaxed) !=
                attention_seen_.load(std::memory_order_relaxed) ||
@@ -147,6 +147,7 @@ class Process {
   std::vector<Qp*>& qps() noexcept { return qps_; }
   std::vector<Cq*>& cqs() noexcept { return cqs_; }
   std::vector<Srq*>& srqs() noexcept { return srqs_; }
+  std::vector<Channel*>& channels() noexcept { return channels_; }
 
  private:
   bool lock_slow(Peer& peer) noexcept;
@@ -159,6 +160,7 @@ class Process {
   std::unique_ptr<Peer> map_peer(uint32_t slot, uint32_t gen);
   void drive(uint64_t now);
   int create_segment(std::string* why);
+  void abandon_qps();
 
   Fabric& fabric_;
   Segment segment_;
@@ -178,6 +180,8 @@ class Process {
 
   std::mutex pools_mutex_;
   std::vector<Off> pools_[static_cast<unsigned>(Pool::Count)];
+  std::vector<uint32_t> free_mrs_;
+  uint32_t next_mr_ = 0;  // entries from here on were never used
 
   std::mutex sweep_mutex_;
   std::recursive_mutex registry_;
@@ -185,6 +189,7 @@ class Process {
   std::vector<Qp*> qps_;
   std::vector<Cq*> cqs_;
   std::vector<Srq*> srqs_;
+  std::vector<Channel*> channels_;
   std::mutex thread_mutex_;
   std::unique_ptr<DeviceThread> thread_;
 };

@@ -111,6 +111,7 @@ void add_one(std::atomic<uint64_t>& counter) noexcept {
 bool plan_retry(Qp& qp, const ExecResult& result, uint64_t now) noexcept {
   if (result.outcome == Outcome::NotReady) {
     add_one(qp.sh->rnr_naks);
+    qp.tries = 0;  // it did answer
     constexpr uint8_t kForever = 7;
     if (qp.attr.rnr_retry != kForever && qp.rnr_tries >= qp.attr.rnr_retry) return false;
     ++qp.rnr_tries;

@@ -54,6 +54,7 @@ void Process::service() {
     for (Srq* srq : srqs_) service_srq(*srq);
     for (Qp* qp : qps_) service_qp(*qp);
     for (Context* ctx : contexts_) service_ports(*ctx);
+    for (Channel* channel : channels_) repeat_wake_up(*channel);
   }
   drive(now());
 }

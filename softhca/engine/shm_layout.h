@@ -118,7 +118,6 @@ static_assert(sizeof(ProcessLock) == kLine);
 inline constexpr unsigned kMrChunkBits = 8;
 inline constexpr unsigned kMrChunk = 1U << kMrChunkBits;
 inline constexpr unsigned kMrChunks = 256;
-inline constexpr unsigned kMaxWakes = 512;  // contexts + completion channels of a process
 
 // One memory region. key is stored last on registration and cleared first on deregistration.
 struct alignas(kLine) MrShared {
@@ -128,7 +127,6 @@ struct alignas(kLine) MrShared {
   uint64_t length;
   uint64_t host;  // address in the owner that iova stands for
   uint32_t pd;
-  uint32_t claimed;     // owner only: in use
   uint32_t generation;  // owner only: low byte of the last key
 };
 
@@ -142,7 +140,6 @@ struct ProcessShared {
       kLine) std::atomic<uint32_t> attention;  // grows when the owner should look at its objects
   alignas(kLine) WakeAddr device_thread;
   alignas(kLine) std::atomic<Off> mr_chunks[kMrChunks];
-  std::atomic<Off> wakes[kMaxWakes];  // every WakeAddr in use, for those who must wake everything
 };
 
 // A receive queue or shared receive queue. Free-running 32-bit counters; capacity is a power of
@@ -237,6 +234,7 @@ struct QpShared {
   std::atomic<uint32_t> events;    // QpEventBits not yet seen by the owner
   std::atomic<uint32_t> reserved;  // 1: reserved_* name a work request being filled
   uint32_t reserved_index;         // its index
+  std::atomic<uint32_t> talking;   // 1: a message arrived since RTR
   uint64_t reserved_wr_id;
   // owner: counters, written under the QP's send lock
   alignas(2 * kLine) std::atomic<uint64_t> tx_messages;
