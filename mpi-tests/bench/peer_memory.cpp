@@ -9,13 +9,13 @@
 namespace {
 
 // Anonymous memory of this process in KiB, swapped-out pages included; files and shared memory (the
-// device) are not in.
+// device) are not in. From smaps: the totals in status are allowed to be behind.
 long anonymous_kib() {
-  std::ifstream status("/proc/self/status");
+  std::ifstream rollup("/proc/self/smaps_rollup");
   std::string line;
   long total = 0;
-  while (std::getline(status, line))
-    for (const char* key : {"RssAnon:", "VmSwap:"})
+  while (std::getline(rollup, line))
+    for (const char* key : {"Anonymous:", "Swap:"})
       if (line.starts_with(key)) total += std::atol(line.c_str() + std::strlen(key));
   return total;
 }

@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
   for (std::size_t s = 0; s <= 72; ++s) sizes.push_back(s);
   for (std::size_t s = 128; s <= top; s *= 2) {
     sizes.push_back(s);
-    if (s < top) sizes.push_back(s + s / 3 + 1);
+    if (s < top && !session.quick) sizes.push_back(s + s / 3 + 1);
   }
   const int seats = session.size + session.size % 2;
   const int rounds = session.quick && session.size > 4 ? 2 : seats - 1;
@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
     for (const Pair& pair : pairs_of_round(round, session.size))
       if (session.rank == pair.ping || session.rank == pair.pong)
         for (const std::size_t size : sizes)
-          for (int turn = 0; turn < (size <= 65536 ? 3 : 1); ++turn)
+          for (int turn = 0; turn < (size <= session.pick<std::size_t>(2048, 65536) ? 3 : 1);
+               ++turn)
             bounce(session, pair, size, turn);
   return session.finish();
 }
