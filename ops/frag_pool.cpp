@@ -32,7 +32,7 @@ struct FragPool::Ucs {
   explicit Ucs(FragPool* owner) {
     ucs_compat::MpoolShape shape{};
     shape.name = owner->config_.name;
-    shape.private_bytes = sizeof(FragPool*);
+    shape.private_bytes = sizeof(void*);
     shape.element_bytes = sizeof(Frag) + owner->config_.payload_bytes;
     shape.alignment = alignof(Frag);
     shape.elements_per_chunk = owner->config_.frags_per_chunk;

@@ -167,7 +167,7 @@ void Poller::drain_for_fence() {
   for (std::uint32_t polls = 0; count > 0 && polls <= cq_depth_; ++polls) {
     poll_lock_.lock();
     count = poll<true>(none);
-    const bool noticed = !noticed_.empty();
+    const bool noticed = any_noticed_;
     poll_lock_.unlock();
     if (noticed) {
       run_noticed();
@@ -181,6 +181,7 @@ void Poller::run_noticed() {
   std::vector<Channel*> channels;
   poll_lock_.lock();
   channels.swap(noticed_);
+  any_noticed_ = false;
   poll_lock_.unlock();
   for (Channel* channel : channels) {
     channel->run_events();
@@ -189,28 +190,18 @@ void Poller::run_noticed() {
 
 // --- progress ---
 
-[[gnu::flatten]] int Poller::progress() {
-  const std::uintptr_t self = this_thread();
-  std::uintptr_t owner = 0;
-  if (!owner_.compare_exchange_strong(owner, self, std::memory_order_acquire,
-                                      std::memory_order_relaxed)) [[unlikely]] {
-    return owner == self ? step_nested() : 0;
-  }
-  const int count = step();
-  owner_.store(0, std::memory_order_release);
-  return count;
-}
-
-int Poller::step_nested() { return step(); }
-
 // By the delivery owner.
+template <bool kNested>
 int Poller::step() {
   int count = 0;
   RecvBuf* direct = nullptr;
   if (poll_lock_.try_lock()) [[likely]] {
     ready_.append(stash_);
     count = poll<false>(direct);
-    const bool noticed = !noticed_.empty();
+    if constexpr (kNested) {
+      pool_.note_most_held();
+    }
+    const bool noticed = any_noticed_;
     poll_lock_.unlock();
     if (noticed) [[unlikely]] {
       run_noticed();
@@ -236,6 +227,20 @@ int Poller::step() {
   }
   return count;
 }
+
+[[gnu::flatten]] int Poller::progress() {
+  const std::uintptr_t self = this_thread();
+  std::uintptr_t owner = 0;
+  if (!owner_.compare_exchange_strong(owner, self, std::memory_order_acquire,
+                                      std::memory_order_relaxed)) [[unlikely]] {
+    return owner == self ? step_nested() : 0;
+  }
+  const int count = step<false>();
+  owner_.store(0, std::memory_order_release);
+  return count;
+}
+
+int Poller::step_nested() { return step<true>(); }
 
 // The buffer is posted again before anything else happens. An upcall may come back into progress():
 // it then goes on with the next buffer of ready_.

@@ -108,6 +108,7 @@ class Poller {
                                          std::memory_order_relaxed));
   }
   [[gnu::noinline]] int step_nested();
+  template <bool kNested>
   int step();
   template <bool kForFence>
   int poll(RecvBuf*& direct);
@@ -119,7 +120,10 @@ class Poller {
   [[gnu::noinline]] int deliver_ready();
   [[gnu::cold, gnu::noinline]] void refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane);
   [[gnu::cold, gnu::noinline]] void dispatch_flag(const ibv_wc& wc);
-  [[gnu::cold, gnu::noinline]] void notice(Channel& channel) { noticed_.push_back(&channel); }
+  [[gnu::cold, gnu::noinline]] void notice(Channel& channel) {
+    noticed_.push_back(&channel);
+    any_noticed_ = true;
+  }
   [[gnu::cold, gnu::noinline]] void run_noticed();
   [[gnu::noinline]] int run_due();
   static DueLink& link_of(DueLink link);
@@ -144,6 +148,7 @@ class Poller {
 
   alignas(64) mutable SpinLock poll_lock_;
   LaneTable lanes_;                // poll lock
+  bool any_noticed_ = false;       // poll lock
   std::vector<Channel*> noticed_;  // poll lock: their events are to be run when it is free
   BufList stash_;                  // poll lock: counted by the fence, delivered first
   struct FlagSlot {

@@ -273,6 +273,12 @@ std::uint32_t RecvPool::posted_now() const {
          (held_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed));
 }
 
+// The first buffer ever taken is not noted.
+std::uint32_t RecvPool::most_held() const {
+  const std::uint32_t any = held_.load(std::memory_order_relaxed) != 0 ? 1 : 0;
+  return std::max(any, most_held_.load(std::memory_order_relaxed));
+}
+
 RecvLedger RecvPool::ledger() const {
   RecvLedger ledger;
   ledger.depth = depth();
@@ -283,9 +289,8 @@ RecvLedger RecvPool::ledger() const {
                      finished_.load(std::memory_order_relaxed) - ledger.stashed;
   ledger.idle = idle_count_.load(std::memory_order_relaxed);
   const std::uint32_t queued = ledger.depth - ledger.idle;
-  ledger.min_posted =
-      std::min(least_posted_.load(std::memory_order_relaxed),
-               queued - std::min(most_held_.load(std::memory_order_relaxed), queued));
+  ledger.min_posted = std::min(least_posted_.load(std::memory_order_relaxed),
+                               queued - std::min(most_held(), queued));
   ledger.lost = lost_.load(std::memory_order_relaxed);
   return ledger;
 }

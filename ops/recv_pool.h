@@ -101,15 +101,25 @@ class RecvPool {
 
   // --- transitions, for the Poller (inline: they are on the path of every message) ---
   // Posted -> Delivered, under the poll lock, for the delivery owner who goes on to the upcall.
+  // Nothing is stashed then; unless the owner is inside an upcall already, this buffer is the only
+  // one off the queue, and note_most_held() has nothing to add.
   void take(RecvBuf& buf) {
     set_state(buf, BufferState::Delivered);
-    count_taken();
+    add(held_, 1);
+  }
+  void note_most_held() {
+    const std::uint32_t away =
+        held_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed);
+    if (away > most_held_.load(std::memory_order_relaxed)) {
+      most_held_.store(away, std::memory_order_relaxed);
+    }
   }
   // Posted -> Stashed, under the poll lock: counted, delivered later.
   void stash(RecvBuf& buf) {
     set_state(buf, BufferState::Stashed);
     add(stashed_in_, 1);
-    count_taken();
+    add(held_, 1);
+    note_most_held();
   }
   // Stashed -> Delivered, by the delivery owner.
   void unstash(RecvBuf& buf) {
@@ -137,12 +147,6 @@ class RecvPool {
     counter.store(value, std::memory_order_relaxed);
     return value;
   }
-  void count_taken() {
-    const std::uint32_t away = add(held_, 1) - finished_.load(std::memory_order_relaxed);
-    if (away > most_held_.load(std::memory_order_relaxed)) [[unlikely]] {
-      most_held_.store(away, std::memory_order_relaxed);
-    }
-  }
   void set_state(RecvBuf& buf, BufferState to) {
     if (trace_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
       trace_hand_over(buf, to);
@@ -168,6 +172,7 @@ class RecvPool {
   [[gnu::noinline]] void to_idle(RecvBuf& buf);
   RecvBuf* take_idle();
   std::uint32_t posted_now() const;
+  std::uint32_t most_held() const;
 
   ibv_srq* srq_;
   // Single-writer counters; the ledger is computed from them.
