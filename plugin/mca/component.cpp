@@ -33,7 +33,7 @@ void add_help_directory() {
 
 std::uint64_t fnv1a(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3ull;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return hash;
 }
 

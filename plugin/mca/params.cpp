@@ -1,7 +1,8 @@
 #include "plugin/mca/params.h"
 
 #include <fmt/format.h>
-#include <array>
+
+#include <algorithm>
 
 namespace mend::mca {
 namespace {
@@ -24,7 +25,7 @@ struct IntParam {
     return (special_meaning != nullptr && value == special) || (value >= low && value <= high);
   }
   std::string range() const {
-    const std::string numbers = fmt::format("{} to {} {}", low, high, unit);
+    std::string numbers = fmt::format("{} to {} {}", low, high, unit);
     if (special_meaning == nullptr) return numbers;
     return fmt::format("{}, or {} ({})", numbers, special, special_meaning);
   }

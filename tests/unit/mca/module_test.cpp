@@ -58,6 +58,8 @@ class ModuleTest : public testing::Test {
     mca_btl_base_active_message_trigger[kTag].cbfunc = &on_message;
     mca_btl_base_active_message_trigger[kTag].cbdata = &received_;
   }
+  ModuleTest(const ModuleTest&) = delete;
+  ModuleTest& operator=(const ModuleTest&) = delete;
   ~ModuleTest() override { mca_btl_base_active_message_trigger[kTag].cbfunc = nullptr; }
 
   static mca_btl_base_descriptor_t* message(Session& s, mca_btl_base_endpoint_t* to,

@@ -41,6 +41,8 @@ class StatsFile : public testing::Test {
                    ("mend-stats-" + std::to_string(getpid()))) {
     std::filesystem::create_directory(directory_);
   }
+  StatsFile(const StatsFile&) = delete;
+  StatsFile& operator=(const StatsFile&) = delete;
   ~StatsFile() override { std::filesystem::remove_all(directory_); }
   std::string content(const std::string& name) const {
     std::ifstream file(directory_ / name);

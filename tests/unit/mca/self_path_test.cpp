@@ -118,7 +118,9 @@ TEST_F(SelfPathTest, PutAndGetCopyAtOnceAndCompleteLater) {
   path_.progress();
   EXPECT_EQ(done, 1);
 
-  std::memcpy(there, "XYZ", 3);
+  there[0] = 'X';
+  there[1] = 'Y';
+  there[2] = 'Z';
   op.dir = ops::RdmaOp::Dir::Get;
   path_.rdma(op);
   EXPECT_STREQ(here, "XYZ contents");
