@@ -375,22 +375,72 @@ TEST(Channel, GhostsDuplicatesGapsAndUnknownKinds) {
   EXPECT_EQ(ChannelTestAccess::rx_next(*pair.a.channel), 3u);
 }
 
+// The first message takes the careful path, those after it the short one; with max_inline 0 there
+// is no short one.
 TEST(Channel, RefusedPostLosesTheLaneOnceAndKeepsTheLog) {
-  Pair pair({.max_inline = 0});
-  pair.open();
-  pair.a.qp().refuse_post = 5;  // EIO
-  for (const Message& message : numbered(4)) {
-    pair.a.send(message.text);
+  for (const std::uint32_t max_inline : {0u, 128u}) {
+    for (const int sent_before : {0, 1, 2}) {
+      SCOPED_TRACE(std::to_string(max_inline) + " " + std::to_string(sent_before));
+      Pair pair({.max_inline = max_inline});
+      pair.open();
+      const std::vector<Message> messages = numbered(6);
+      for (int i = 0; i < 6; ++i) {
+        pair.a.qp().refuse_post = i < sent_before ? 0 : 5;  // EIO
+        pair.a.send(messages[static_cast<std::size_t>(i)].text);
+      }
+      ASSERT_EQ(pair.a.lost.size(), 1u);
+      EXPECT_EQ(pair.a.lost[0].status, ops::kStatusPostFailed);
+      EXPECT_EQ(pair.a.lost[0].vendor_err, 5u);
+      EXPECT_EQ(pair.a.qp().posted, static_cast<unsigned>(sent_before));
+      pair.recover();
+      pair.pump();
+      EXPECT_EQ(pair.b.received, messages);
+      EXPECT_EQ(pair.a.channel->stats().replayed, 0u) << "never posted is not replayed";
+      EXPECT_TRUE(pair.a.channel->quiet());
+      pair.fence(pair.a);
+      EXPECT_EQ(pair.a.frags->counters().live, 0u) << "a refused post left its wire hold";
+    }
   }
-  ASSERT_EQ(pair.a.lost.size(), 1u);
-  EXPECT_EQ(pair.a.lost[0].status, ops::kStatusPostFailed);
-  EXPECT_EQ(pair.a.lost[0].vendor_err, 5u);
-  pair.recover();
+}
+
+// Everything that takes a send queue slot or a place in the log between two short SENDs is seen by
+// the second one.
+TEST(Channel, ShortPathKeepsOrderAmongOtherOperations) {
+  Pair pair({.window = 64, .send_depth = 8, .signal_every = 4});
+  pair.open();
+  pair.a.qp().automatic = false;
+  std::uint64_t source = 7;
+  std::uint64_t target = 0;
+  Transfer put(RdmaOp::Dir::Put, pair.a, &source, &target, 8);
+  pair.a.send("0");
+  pair.a.send("1");
+  pair.b.send("to be acknowledged");
+  pair.a.progress();
+  pair.a.channel->write_ack_if_owed(true);
+  pair.a.send("2");
+  pair.a.channel->rdma(put.op);
+  pair.a.send("3");
+  pair.a.send(std::string(500, 'x'));
+  for (int i = 5; i < 12; ++i) {
+    pair.a.send(std::to_string(i));
+  }
+  EXPECT_EQ(pair.a.qp().posted, 8u) << "the send queue is full";
+  std::string order;
+  for (const FakeWr& wr : pair.a.qp().waiting) {
+    order += wr.wr.opcode == IBV_WR_SEND ? 's' : 'w';
+  }
+  EXPECT_EQ(order, "sswswsss") << "send send ack send put send send send";
+  pair.a.qp().automatic = true;
+  pair.fabric.execute_all(pair.a.qp());
   pair.pump();
-  EXPECT_EQ(pair.b.received, numbered(4));
-  EXPECT_EQ(pair.a.channel->stats().replayed, 0u) << "never posted is not replayed";
-  pair.fence(pair.a);
-  EXPECT_EQ(pair.a.frags->counters().live, 0u) << "a refused post left its wire hold";
+  ASSERT_EQ(pair.b.received.size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(pair.b.received[i].text, i == 4 ? std::string(500, 'x') : std::to_string(i));
+  }
+  EXPECT_EQ(put.done, 1);
+  EXPECT_EQ(target, 7u);
+  EXPECT_TRUE(pair.a.lost.empty());
+  EXPECT_TRUE(pair.a.channel->quiet());
 }
 
 TEST(Channel, LinkLossNamesTheCauseNotTheFlush) {
