@@ -62,6 +62,10 @@ def job_for(peer: Peer, build: Path, program: str, arguments: list[str], bind: b
     rank_env = {}
     if peer.preload:
         rank_env["LD_PRELOAD"] = str(build / "lib" / "libsofthca.so")
+    if peer.name == "openib":  # it looks for this directory and reads nothing in it
+        sysfs = build / "bench-sysfs"
+        (sysfs / "class" / "infiniband").mkdir(parents=True, exist_ok=True)
+        rank_env["SYSFS_PATH"] = str(sysfs)
     if peer.name == "ucx":
         rank_env |= {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "softhca0:1"}
     return jobs.Job(build=build, np=2, program=build / "mpi-tests" / "bench" / program,
