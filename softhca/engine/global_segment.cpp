@@ -173,6 +173,11 @@ int GlobalSegment::initialise(int fd, std::string* why) {
   return 0;
 }
 
+void GlobalSegment::close() noexcept {
+  segment_.reset();
+  shared_ = nullptr;
+}
+
 void GlobalSegment::lock_attach() {
   if (!anonymous()) wait_for_lock(segment_.fd(), kAttachByte);
 }

@@ -26,6 +26,8 @@ class GlobalSegment {
   // Opens or creates the file and leaves the attach lock held; 0 or errno with `why` filled.
   int open_locked(const std::string& fabric, std::string* why);
   void unlock_attach();
+  // After a failed attach: lets go of the file, so that another attempt can start over.
+  void close() noexcept;
   void lock_attach();
   // The configuration text of a fabric that exists; empty otherwise. Only before this process has
   // attached: it closes a descriptor of the file.

@@ -18,9 +18,17 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to -
 
 }  // namespace
 
-Segment::~Segment() {
+Segment::~Segment() { reset(); }
+
+void Segment::reset() noexcept {
   if (base_ != nullptr) ::munmap(base_, bytes_);
   if (fd_ >= 0) ::close(fd_);
+  base_ = nullptr;
+  bytes_ = 0;
+  committed_ = 0;
+  fd_ = -1;
+  top_ = 0;
+  holes_.clear();
 }
 
 int Segment::create_anonymous(std::size_t bytes) {

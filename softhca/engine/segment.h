@@ -21,6 +21,9 @@ class Segment {
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
+  // Unmaps and closes; the object is as new.
+  void reset() noexcept;
+
   // All return 0 or an errno. `fd` is taken over.
   int create_anonymous(std::size_t bytes);
   int map_file(int fd, std::size_t bytes);

@@ -316,18 +316,28 @@ TEST(Wakeup, AnotherConfigurationIsRefused) {
     return 0;
   });
   ASSERT_TRUE(first.link().wait());
-  Child second([&path](Link&) {
+  Child second([&path](Link& link) {
     ::setenv("SOFTHCA_CONF", path.c_str(), 1);
     int n = 0;
     ibv_device** list = ibv_get_device_list(&n);
     ibv_context* ctx = list != nullptr && n > 0 ? ibv_open_device(list[0]) : nullptr;
     EXPECT_EQ(ctx, nullptr);
-    if (list != nullptr) ibv_free_device_list(list);
+    EXPECT_EQ(n, 1);
+    if (list == nullptr || n != 1) return 1;
+    EXPECT_STREQ(ibv_get_device_name(list[0]), "softhca0") << "the list outlives the failure";
+    // Once the fabric is free, another attempt with the same list succeeds.
+    if (!link.go() || !link.wait()) return 1;
+    ctx = ibv_open_device(list[0]);
+    EXPECT_NE(ctx, nullptr);
+    ibv_free_device_list(list);
+    EXPECT_TRUE(ctx == nullptr || ibv_close_device(ctx) == 0);
     return 0;
   });
-  EXPECT_EQ(second.join(), 0);
+  ASSERT_TRUE(second.link().wait());
   ASSERT_TRUE(first.link().go());
   EXPECT_EQ(first.join(), 0);
+  ASSERT_TRUE(second.link().go());
+  EXPECT_EQ(second.join(), 0);
   ::unlink(path.c_str());
 }
 
