@@ -137,13 +137,16 @@ TEST(CrossProcess, TwoProcessesExchangeEverySize) {
 int passive(Link& link, int recvs) {
   ibv_context* ctx = open_device();
   if (ctx == nullptr) return 1;
-  Node node(ctx);
-  Qp qp(node);
-  EXPECT_EQ(qp.to_init(), 0);
-  for (int i = 0; i < recvs; ++i) EXPECT_EQ(kit::post_recv(qp, 1, 0, 64), 0);
-  Address peer{};
-  if (!connect_through(link, qp, &peer)) return 1;
-  (void)link.wait(60000);
+  {
+    Node node(ctx);
+    Qp qp(node);
+    EXPECT_EQ(qp.to_init(), 0);
+    for (int i = 0; i < recvs; ++i) EXPECT_EQ(kit::post_recv(qp, 1, 0, 64), 0);
+    Address peer{};
+    if (!connect_through(link, qp, &peer)) return 1;
+    (void)link.wait(60000);
+  }
+  EXPECT_EQ(ibv_close_device(ctx), 0);
   return 0;
 }
 
@@ -245,13 +248,14 @@ TEST(CrossProcess, ForkedChildIsInertAndHarmless) {
   EXPECT_EQ(user.join(), 0);
 }
 
+// Leaves everything open, as programs do that just exit.
 int attach_and_wait(Link& link) {
   ibv_context* ctx = open_device();
   if (ctx == nullptr) return 1;
-  Node node(ctx);
-  Qp qp(node);
-  EXPECT_EQ(qp.to_init(), 0);
-  if (!link.put(qp.num()) || !link.wait()) return 1;
+  static Node* const node = new Node(ctx);
+  static Qp* const qp = new Qp(*node);
+  EXPECT_EQ(qp->to_init(), 0);
+  if (!link.put(qp->num()) || !link.wait()) return 1;
   return 0;
 }
 
@@ -318,6 +322,7 @@ TEST(CrossProcess, FabricsNeverMeet) {
   Child a([](Link& link) {
     ibv_context* ctx = open_device();
     if (ctx == nullptr) return 1;
+    const std::unique_ptr<ibv_context, int (*)(ibv_context*)> closer(ctx, ibv_close_device);
     Node node(ctx);
     std::vector<std::unique_ptr<Qp>> qps;  // so that the last number is unknown to the other fabric
     for (int i = 0; i < 5; ++i) qps.push_back(std::make_unique<Qp>(node));
