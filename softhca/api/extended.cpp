@@ -53,7 +53,8 @@ void install_readers(ibv_cq_ex& cq) {
 
 ibv_cq_ex* ext_create_cq(ibv_context* context, ibv_cq_init_attr_ex* init) {
   constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-  if ((init->wc_flags & ~kWcFlags) != 0 || (init->comp_mask & ~IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ||
+  if ((init->wc_flags & ~kWcFlags) != 0 ||
+      (init->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
       ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 && (init->flags & ~kFlags) != 0)) {
     errno = EOPNOTSUPP;
     return nullptr;

@@ -105,7 +105,7 @@ int Library::attach() {
   }
   if (rc != 0) {
     complain("cannot attach to the fabric: " + why, rc);
-    fleet_.reset();
+    global.close();  // the device list stays: the application may hold pointers into it
     return rc;
   }
   // Peers move data in and out of this process' memory.

@@ -16,6 +16,8 @@ namespace softhca {
 class Library {
  public:
   static Library& get();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
 
   // nullptr with errno set: the configuration is wrong (said once on stderr).
   const std::vector<std::unique_ptr<Device>>* devices();

@@ -166,15 +166,16 @@ void Process::make_inert() noexcept {
   // The mappings are MADV_DONTFORK: put zero pages there, in which every QP is RESET and every
   // queue is empty, so that verbs calls fail or find nothing and nothing of the parent is touched.
   const auto blank = [](char* base, std::size_t bytes) {
-    ::mmap(base, bytes, PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)::mmap(base, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   };
   blank(segment_.base(), kProcessSegmentBytes);
   blank(reinterpret_cast<char*>(global()), sizeof(GlobalShared));
   for (const auto& peer : peers_) {
     if (peer->mapping) blank(peer->base, kProcessSegmentBytes);
   }
-  if (thread_) (void)thread_.release();  // the thread exists only in the parent
+  // The thread exists only in the parent, and so nobody can join it.
+  [[maybe_unused]] DeviceThread* lost = thread_.release();
 }
 
 std::unique_ptr<Peer> Process::map_peer(uint32_t slot, uint32_t gen) {

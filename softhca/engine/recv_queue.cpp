@@ -80,6 +80,10 @@ void RecvQueue::serve_many_cqs() noexcept {
 }
 
 int RecvQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  if (proc->inert()) [[unlikely]] {
+    if (bad != nullptr) *bad = wr;
+    return EIO;
+  }
   std::lock_guard guard(lock);
   const uint32_t before = tail;
   int rc = 0;

@@ -173,6 +173,7 @@ int submit(Qp& qp, SendWr& wr) {
   wr.index = qp.posted++;
   if (qp.sh->state.load(std::memory_order_relaxed) != IBV_QPS_RTS || qp.state != IBV_QPS_RTS ||
       !qp.pending.empty()) [[unlikely]] {
+    if (qp.proc->inert()) return EIO;
     const bool broken = qp.sh->state.load() == IBV_QPS_ERR || qp.state == IBV_QPS_ERR;
     if (broken && qp.state != IBV_QPS_ERR) {
       flush_qp(qp);
