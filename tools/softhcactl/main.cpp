@@ -41,7 +41,13 @@ int list_all(const Options& options) {
       continue;
     }
     auto admin = FabricAdmin::attach(file.name);
-    if (!admin) return complain(admin.error());
+    if (!admin) {
+      // Jobs of another version may run beside ours; that must not hide the others.
+      if (!options.fabric.empty()) return complain(admin.error());
+      all.push_back({{"fabric", file.name}, {"error", admin.error()}});
+      text += fmt::format("fabric {}  {}\n", file.name, admin.error());
+      continue;
+    }
     all.push_back(describe(**admin));
     text += as_text(all.back());
   }
