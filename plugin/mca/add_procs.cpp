@@ -103,11 +103,12 @@ int add_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs
 int del_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs,
               mca_btl_base_endpoint_t** /*endpoints*/) noexcept {
   Runtime& rt = *runtime();
-  rt.leaving = true;
   // What was accepted is still delivered: here to this process itself, by the transport's close to
   // others.
   while (rt.self.pending()) progress();
   for (std::size_t i = 0; i < count; ++i) {
+    // Processes of this job are removed by MPI_Finalize and by nothing else.
+    if (procs[i]->proc_name.jobid == OPAL_PROC_MY_NAME.jobid) rt.leaving = true;
     conn::Peer* last = retire_endpoint(rt, module_of(btl), procs[i]->proc_name);
     if (last != nullptr) rt.transport->remove_peer(last);
   }

@@ -37,8 +37,8 @@ void make_descriptor_prototype() {
 
 bool must_hold_back(const mca_btl_base_endpoint_t& endpoint) {
   return endpoint.channel != nullptr &&
-         endpoint.channel->held_bytes() > endpoint.module->held_limit &&
-         !endpoint.channel->posting();
+         !endpoint.channel->posting() &&
+         endpoint.channel->held_bytes() > endpoint.module->held_limit;
 }
 
 mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,

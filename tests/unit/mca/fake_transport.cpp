@@ -86,6 +86,7 @@ void Transport::deregister_region(Region&) { --fake().regions_out; }
 int Transport::progress(RailId) { return 0; }
 bool Transport::flushed() const { return true; }
 void Transport::close() {
+  if (fake().during_close != nullptr) fake().during_close();
   fake().closed = true;
   fake().closed_before_regions = fake().regions_out;
 }

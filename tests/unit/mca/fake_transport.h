@@ -15,10 +15,11 @@ struct FakeTransport {
   // --- script
   int create_error = 0;  // errno that create() fails with; 0: it succeeds
   std::vector<conn::RailInfo> rails{conn::RailInfo{"fake0:1", 10000, 2, -1, 64, 1u << 30}};
-  bool deny_write = false;       // registering with write access fails with EFAULT
-  int refuse_registrations = 0;  // that many registrations fail with ENOMEM
-  bool no_fragments = false;     // alloc_frag() returns null
-  int add_peer_error = 0;        // errno that add_peer() fails with
+  bool deny_write = false;           // registering with write access fails with EFAULT
+  int refuse_registrations = 0;      // that many registrations fail with ENOMEM
+  bool no_fragments = false;         // alloc_frag() returns null
+  int add_peer_error = 0;            // errno that add_peer() fails with
+  void (*during_close)() = nullptr;  // what happens while close() runs
   std::string stats = "{}";
   // --- what happened
   conn::Params params;  // as given to create()

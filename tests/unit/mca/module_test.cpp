@@ -351,6 +351,20 @@ TEST_F(ModuleTest, DelProcsDeliversWhatWasAccepted) {
   EXPECT_EQ(received_.messages, std::vector<std::string>{"last word"});
 }
 
+// ob1 is unloaded before the BTLs are finalized: a call into it would crash.
+TEST_F(ModuleTest, NothingIsToldToAnyoneAtTheEnd) {
+  Session s;
+  s.self();
+  fake().during_close = [] {
+    static const std::byte late[4] = {};
+    fake().upcalls.receive(fake().upcalls.context, RailId{0}, nullptr, kTag,
+                           std::span<const std::byte>(late));
+  };
+  s.finish();
+  EXPECT_TRUE(fake().closed);
+  EXPECT_TRUE(received_.messages.empty());
+}
+
 TEST_F(ModuleTest, StatisticsGoWhereTheUserWants) {
   fake().stats = R"({"rank":0,"sends":17})";
   Session s({"stats=stderr"});
