@@ -39,6 +39,7 @@ Channel::Channel(Poller& home, const ChannelConfig& config, const ChannelEvents&
       fast_payload_(std::min(config.max_payload,
                              std::max<std::uint32_t>(config.max_inline, sizeof(DataHeader)) -
                                  static_cast<std::uint32_t>(sizeof(DataHeader)))),
+      ack_due_(std::max(1u, config.window / 4)),
       ack_threshold_(std::max(1u, config.window / 4)),
       cell_(config.ack_cell),
       home_(home),
@@ -58,7 +59,21 @@ bool Channel::quiet() const {
 
 ChannelStats Channel::stats() const {
   const std::lock_guard guard(lock_);
-  return stats_;
+  ChannelStats stats = stats_;
+  stats.sends = tx_next_ - control_sends_;
+  stats.recvs = rx_next_.load(std::memory_order_relaxed) - control_receives_;
+  stats.bytes_sent += send_bytes_;
+  return stats;
+}
+
+std::uint64_t Channel::held_bytes() const {
+  const std::lock_guard guard(lock_);
+  for (std::uint64_t i = log_.done(); i != log_.end(); ++i) {
+    if (const LogEntry& entry = log_.at(i); entry.kind == LogKind::Send) {
+      return send_bytes_ - entry.offset;
+    }
+  }
+  return 0;
 }
 
 TxRxProgress Channel::progress_now() const {
@@ -87,15 +102,14 @@ RxVerdict Channel::on_receive(const DataHeader& header, std::uint32_t payload_by
   }
   stats_.bytes_received += payload_bytes;
   apply_ack(header.ack);
-  if (expected + 1 - acked_to_peer_.load(std::memory_order_relaxed) >= ack_threshold_)
-      [[unlikely]] {
+  if (expected + 1 >= ack_due_.load(std::memory_order_relaxed)) [[unlikely]] {
     write_ack();
   }
   if (header.kind == static_cast<std::uint8_t>(Kind::Data)) [[likely]] {
-    ++stats_.recvs;
     lock_.unlock();
     return RxVerdict::Deliver;
   }
+  ++control_receives_;
   if (header.kind >= kKinds) {
     note_fault(Fault::UnknownKind, header.kind);
   }

@@ -135,8 +135,8 @@ class alignas(64) Channel {
   void send_owned(Frag& frag, std::uint8_t tag);
   void rdma(RdmaOp& op);
   void atomic(AmoCall& call);
-  // Payload of SENDs accepted and not yet acknowledged: the bound for bulk traffic.
-  std::uint64_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+  // Payload of SENDs accepted and not yet acknowledged: the bound for bulk traffic. Takes the lock.
+  std::uint64_t held_bytes() const;
   // Nothing undone in the log, no atomic unanswered, nothing to acknowledge (callbacks: see
   // Poller).
   bool quiet() const;
@@ -156,10 +156,7 @@ class alignas(64) Channel {
   // --- acknowledgements ---
   void on_peer_ack(Seq rx_next);  // from a header or a heartbeat; monotone, takes the max
   void check_ack_cell();  // cheap; called by progress when the window runs short or frags are held
-  bool ack_owed() const {
-    return rx_next_.load(std::memory_order_relaxed) !=
-           acked_to_peer_.load(std::memory_order_relaxed);
-  }
+  bool ack_owed() const { return rx_next_.load(std::memory_order_relaxed) != told_peer(); }
   // A zero-byte signalled RDMA WRITE in the SQ slot reserved for it, while the lane may post. wr_id
   // comes from Poller::make_beacon_wr_id(); one at a time. False: nothing was posted.
   bool post_probe(std::uint64_t wr_id);
@@ -223,6 +220,12 @@ class alignas(64) Channel {
   [[gnu::noinline]] void join_attention();
   [[gnu::cold, gnu::noinline]] void refuse_submission(Frag& frag, std::uint8_t user_hold);
   [[gnu::cold, gnu::noinline]] void want_lane();
+  std::uint64_t told_peer() const {
+    return ack_due_.load(std::memory_order_relaxed) - ack_threshold_;
+  }
+  void note_told(std::uint64_t rx_next) {
+    ack_due_.store(rx_next + ack_threshold_, std::memory_order_relaxed);
+  }
   bool can_post() const {
     return state_.load(std::memory_order_relaxed) == LaneState::Posting && !broken_;
   }
@@ -308,13 +311,16 @@ class alignas(64) Channel {
   // Receiving.
   static constexpr std::uint32_t kNoEpoch = 0xffffffffu;
   std::uint32_t rx_epoch_ = kNoEpoch;  // receives of this epoch count; none while none is attached
-  std::atomic<std::uint64_t> rx_next_{0};        // SENDs counted
-  std::atomic<std::uint64_t> acked_to_peer_{0};  // what the peer was last told
-  std::uint32_t ack_threshold_;                  // W/4
+  std::atomic<std::uint64_t> rx_next_{0};  // SENDs counted
+  // An ack is written when rx_next_ gets here: what the peer was last told, and W/4.
+  std::atomic<std::uint64_t> ack_due_{0};
+  std::uint32_t ack_threshold_;
   AckCell* cell_;
 
   Poller& home_;
-  std::atomic<std::uint64_t> held_bytes_{0};
+  std::uint64_t send_bytes_ = 0;        // payload of all SENDs accepted
+  std::uint64_t control_sends_ = 0;     // of the SENDs accepted, atomics' requests and replies
+  std::uint64_t control_receives_ = 0;  // of the SENDs counted, those that were not delivered
   ChannelStats stats_;
 
   // Rare.

@@ -37,14 +37,11 @@ void Channel::settle_acked(std::uint64_t acked) {
   }
   // SENDs only: the next ones in the log are the ones acknowledged.
   std::uint64_t position = log_.done();
-  std::uint64_t held = held_bytes_.load(std::memory_order_relaxed);
   for (; newly != 0; --newly) {
     const LogEntry& entry = log_.at(position++);
-    held -= entry.length;
     release_peer(entry.frag());
   }
   log_.set_done(position);
-  held_bytes_.store(held, std::memory_order_relaxed);
 }
 
 // Nobody adds holds any more: whoever is alone needs no atomic exchange.
@@ -90,7 +87,6 @@ void Channel::check_ack_cell() {
 // Moves the done cursor over everything that is complete, in log order.
 void Channel::advance_done() {
   std::uint64_t position = log_.done();
-  std::uint64_t held = held_bytes_.load(std::memory_order_relaxed);
   const auto acked32 = static_cast<std::uint32_t>(acked_);
   for (; position != log_.end(); ++position) {
     LogEntry& entry = log_.at(position);
@@ -98,7 +94,6 @@ void Channel::advance_done() {
       if (!before(Seq{entry.seq}, Seq{acked32})) {
         break;
       }
-      held -= entry.length;
       release_peer(entry.frag());
     } else if ((entry.flags & kLogDone) != 0) {
       --rdma_in_log_;
@@ -107,7 +102,6 @@ void Channel::advance_done() {
     }
   }
   log_.set_done(position);
-  held_bytes_.store(held, std::memory_order_relaxed);
   if (!steady_) [[unlikely]] {
     settle_cursors();
   }
@@ -225,7 +219,7 @@ bool Channel::write_ack() {
   if (!posted) {
     return false;
   }
-  acked_to_peer_.store(rx_next, std::memory_order_relaxed);
+  note_told(rx_next);
   ++stats_.acks_written;
   return true;
 }
@@ -250,8 +244,7 @@ void Channel::write_ack_if_owed(bool force) {
     return;
   }
   lock_.lock();
-  const std::uint64_t owed =
-      rx_next_.load(std::memory_order_relaxed) - acked_to_peer_.load(std::memory_order_relaxed);
+  const std::uint64_t owed = rx_next_.load(std::memory_order_relaxed) - told_peer();
   if (owed >= ack_threshold_ || (force && owed != 0)) {
     write_ack();
   }

@@ -112,7 +112,7 @@ TxRxProgress Channel::detach() {
   replaying_ = false;
   const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
   // The peer learns this number in the handshake; only what comes later is owed.
-  acked_to_peer_.store(rx_next, std::memory_order_relaxed);
+  note_told(rx_next);
   return TxRxProgress{.rx_next = Seq{static_cast<std::uint32_t>(rx_next)},
                       .tx_acked = Seq{static_cast<std::uint32_t>(acked_)},
                       .tx_next = Seq{static_cast<std::uint32_t>(tx_next_)}};

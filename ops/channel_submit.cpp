@@ -63,7 +63,6 @@ bool Channel::send_fast(Frag& frag, std::uint8_t tag, bool want_callback, std::u
   entry.flags = kLogEverPosted;
   entry.spare = 0;
   tx_sent_ = ++tx_next_;
-  frag.channel = this;
   frag.held.store(static_cast<std::uint8_t>(kHoldPeer | user_hold), std::memory_order_relaxed);
   frag.header = DataHeader{.seq = seq,
                            .ack = static_cast<std::uint32_t>(rx_next),
@@ -71,14 +70,12 @@ bool Channel::send_fast(Frag& frag, std::uint8_t tag, bool want_callback, std::u
                            .tag = tag,
                            .kind = static_cast<std::uint8_t>(Kind::Data),
                            .aux = 0};
-  ++stats_.sends;
-  stats_.bytes_sent += length;
-  held_bytes_.store(held_bytes_.load(std::memory_order_relaxed) + length,
-                    std::memory_order_relaxed);
+  entry.offset = send_bytes_;
+  send_bytes_ += length;
   sge_.addr = reinterpret_cast<std::uint64_t>(&frag.header);
   sge_.length = length + static_cast<std::uint32_t>(sizeof(DataHeader));
   wr_.wr_id = log_wr_base_ | position;
-  acked_to_peer_.store(rx_next, std::memory_order_relaxed);
+  note_told(rx_next);
   if (want_callback) {
     home_.push_sent(frag);
   }
@@ -128,17 +125,15 @@ void Channel::submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32
   entry.kind = LogKind::Send;
   entry.flags = want_callback ? std::uint8_t{kLogCallback} : std::uint8_t{0};
   ++tx_next_;
-  frag.channel = this;
   frag.held.store(static_cast<std::uint8_t>(kHoldPeer | user_hold), std::memory_order_relaxed);
   frag.header.tag = tag;
   frag.header.kind = static_cast<std::uint8_t>(kind);
   frag.header.aux = aux;
-  if (kind == Kind::Data) [[likely]] {
-    ++stats_.sends;
+  if (kind != Kind::Data) {
+    ++control_sends_;
   }
-  stats_.bytes_sent += frag.length;
-  held_bytes_.store(held_bytes_.load(std::memory_order_relaxed) + frag.length,
-                    std::memory_order_relaxed);
+  entry.offset = send_bytes_;
+  send_bytes_ += frag.length;
   need_attention();
   pump();
 }
@@ -257,7 +252,7 @@ bool Channel::post_send(LogEntry& entry) {
     drop_wire(entry);
     return false;
   }
-  acked_to_peer_.store(rx_next, std::memory_order_relaxed);
+  note_told(rx_next);
   const std::uint8_t before_post = entry.flags;
   entry.flags = before_post | kLogEverPosted;
   if ((before_post & (kLogEverPosted | kLogCallback)) == 0) [[likely]] {

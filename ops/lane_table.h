@@ -50,7 +50,10 @@ class LaneTable {
     if ((count_ + 1) * 2 > slots_.size()) {
       rehash(slots_.size() * 2);
     }
-    insert(entry);
+    while (insert(entry) > kLongProbe && slots_.size() < kMostSlots) {
+      remove_slot(entry.qpn);
+      rehash(slots_.size() * 2);
+    }
     ++count_;
   }
 
@@ -77,16 +80,23 @@ class LaneTable {
 
  private:
   static constexpr std::uint32_t kInitialSlots = 16;
+  static constexpr std::uint32_t kLongProbe = 16;
+  static constexpr std::size_t kMostSlots = 1u << 16;  // 2 MiB; beyond, long probes are accepted
 
-  std::uint32_t home(Qpn qpn) const { return (qpn.value * 0x9e3779b1u >> 8) & mask_; }
+  // Devices hand out QP numbers one after the other (or with a random part on top), so the low bits
+  // are as good as any hash; add() grows the table where they are not.
+  std::uint32_t home(Qpn qpn) const { return qpn.value & mask_; }
 
-  void insert(const LaneEntry& entry) {
+  // Returns how far from its home the entry came to lie.
+  std::uint32_t insert(const LaneEntry& entry) {
     std::uint32_t i = home(entry.qpn);
     while (slots_[i].channel != nullptr) {
       i = (i + 1) & mask_;
     }
     slots_[i] = entry;
+    return (i - home(entry.qpn)) & mask_;
   }
+  void remove_slot(Qpn qpn) { close_gap(static_cast<std::uint32_t>(find(qpn) - slots_.data())); }
 
   void rehash(std::size_t slots) {
     std::vector<LaneEntry> old(slots);

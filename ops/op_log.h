@@ -26,7 +26,7 @@ enum LogFlag : std::uint8_t {
 
 struct LogEntry {
   void* object;               // Frag (Send) or RdmaOp
-  std::uint64_t offset;       // of this piece in the RdmaOp
+  std::uint64_t offset;       // RDMA: of this piece in the RdmaOp. Send: bytes accepted before it
   std::uint32_t length;       // payload bytes
   std::uint32_t seq;          // Send: low 32 bits of its sequence number
   std::uint32_t sq_position;  // of its WR in the send queue of the current lane

@@ -52,7 +52,7 @@ const char* to_string(BufferState state) {
 }
 
 RecvPool::RecvPool(const RecvPoolConfig& config, const MemoryHooks& hooks)
-    : srq_(config.srq), config_(config), hooks_(hooks) {
+    : srq_(config.srq), careful_(config.srq == nullptr), config_(config), hooks_(hooks) {
   const std::uint32_t bytes = config.payload_bytes + static_cast<std::uint32_t>(sizeof(DataHeader));
   stride_ = (bytes + kStrideAlign - 1) / kStrideAlign * kStrideAlign;
 }
@@ -242,7 +242,16 @@ void RecvPool::trace_hand_over(const RecvBuf& buf, BufferState to) const {
   }
 }
 
-int RecvPool::post_per_qp(RecvBuf& buf) {
+int RecvPool::post_carefully(RecvBuf& buf) {
+  if (!per_qp()) {
+    set_state(buf, BufferState::Posted);
+    ibv_recv_wr* bad_wr = nullptr;
+    const int refused = ibv_post_srq_recv(srq_, &buf.wr, &bad_wr);
+    if (refused != 0) {
+      to_idle(buf);
+    }
+    return refused;
+  }
   // The lock keeps detach_queue() (and so the QP's end) away while we post.
   idle_lock_.lock();
   ibv_recv_wr* bad = nullptr;
@@ -318,6 +327,7 @@ int RecvPool::arm_limit(std::uint32_t limit) {
 void RecvPool::set_trace(RecvTrace trace, void* context) {
   trace_context_ = context;
   trace_.store(trace, std::memory_order_release);
+  careful_.store(trace != nullptr || per_qp(), std::memory_order_relaxed);
 }
 
 }  // namespace mend::ops

@@ -148,7 +148,7 @@ class RecvPool {
     return value;
   }
   void set_state(RecvBuf& buf, BufferState to) {
-    if (trace_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+    if (careful_.load(std::memory_order_relaxed)) [[unlikely]] {
       trace_hand_over(buf, to);
     }
     buf.state.store(to, std::memory_order_relaxed);
@@ -156,10 +156,10 @@ class RecvPool {
   // The buffer is on a queue when this returns 0 (else: errno, and it is idle); the device may
   // complete it before.
   int post(RecvBuf& buf) {
-    if (srq_ == nullptr) [[unlikely]] {
-      return post_per_qp(buf);
+    if (careful_.load(std::memory_order_relaxed)) [[unlikely]] {
+      return post_carefully(buf);
     }
-    set_state(buf, BufferState::Posted);
+    buf.state.store(BufferState::Posted, std::memory_order_relaxed);
     ibv_recv_wr* bad = nullptr;
     const int refused = ibv_post_srq_recv(srq_, &buf.wr, &bad);
     if (refused != 0) [[unlikely]] {
@@ -168,13 +168,14 @@ class RecvPool {
     return refused;
   }
   [[gnu::cold, gnu::noinline]] void trace_hand_over(const RecvBuf& buf, BufferState to) const;
-  [[gnu::noinline]] int post_per_qp(RecvBuf& buf);
+  [[gnu::noinline]] int post_carefully(RecvBuf& buf);
   [[gnu::noinline]] void to_idle(RecvBuf& buf);
   RecvBuf* take_idle();
   std::uint32_t posted_now() const;
   std::uint32_t most_held() const;
 
   ibv_srq* srq_;
+  std::atomic<bool> careful_;  // hand-overs are traced, or there is no SRQ
   // Single-writer counters; the ledger is computed from them.
   std::atomic<std::uint32_t> held_{0};         // poll lock: taken or stashed, ever
   std::atomic<std::uint32_t> most_held_{0};    // poll lock: most buffers ever off the queue at once

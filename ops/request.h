@@ -13,7 +13,6 @@
 
 namespace mend::ops {
 
-class Channel;
 class FragPool;
 
 // Keys of one memory region: one per protection domain of this process (local), one per rail of its
@@ -39,7 +38,6 @@ struct alignas(64) Frag {
 
   FragPool* pool = nullptr;
   const LocalKeys* keys = nullptr;    // of the pool chunk this Frag lies in
-  Channel* channel = nullptr;         // set at submission
   DueLink due_next = 0;               // owned by ops
   void (*sent)(Frag&) = nullptr;      // once, from progress, after the first post; may be null
   std::uint32_t capacity = 0;         // payload bytes available behind the header

@@ -33,7 +33,7 @@ ops::ChannelConfig Connection::channel_config(ControlPlane& plane, RailUnit& hom
   ops::ChannelConfig config;
   config.window = static_cast<std::uint32_t>(plane.params().window);
   config.send_depth = sizes.send_depth;
-  config.signal_every = std::clamp(sizes.send_depth / 4, 1u, 16u);
+  config.signal_every = std::clamp(sizes.send_depth / 4, 1u, 32u);
   config.max_inline = sizes.max_inline;
   config.max_message = home.rail->info().max_message;
   config.max_payload = remote.srq_buffer - static_cast<std::uint32_t>(sizeof(ops::DataHeader));

@@ -24,7 +24,7 @@ struct ChannelTestAccess {
   static void set_sequence(Channel& channel, std::uint64_t count) {
     channel.tx_next_ = channel.tx_sent_ = channel.acked_ = count;
     channel.rx_next_ = count;
-    channel.acked_to_peer_ = count;
+    channel.note_told(count);
     channel.cell_->from_peer = count;
   }
   static std::uint64_t rx_next(const Channel& channel) { return channel.rx_next_; }
