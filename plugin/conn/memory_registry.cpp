@@ -25,7 +25,8 @@ void raise_max(std::atomic<std::uint64_t>& max, std::uint64_t value) {
 
 }  // namespace
 
-MemoryRegistry::MemoryRegistry(const verbs::Api& api, std::vector<ibv_pd*> pd_of_rail) : api_(api) {
+MemoryRegistry::MemoryRegistry(const verbs::Api& api, const std::vector<ibv_pd*>& pd_of_rail)
+    : api_(api) {
   for (ibv_pd* pd : pd_of_rail) {
     auto it = std::find(pds_.begin(), pds_.end(), pd);
     if (it == pds_.end()) it = pds_.insert(pds_.end(), pd);

@@ -22,7 +22,7 @@ namespace mend::conn {
 class MemoryRegistry {
  public:
   // pd_of_rail[i] is the protection domain of rail i; rails of one device share theirs.
-  MemoryRegistry(const verbs::Api& api, std::vector<ibv_pd*> pd_of_rail);
+  MemoryRegistry(const verbs::Api& api, const std::vector<ibv_pd*>& pd_of_rail);
   ~MemoryRegistry();
   MemoryRegistry(const MemoryRegistry&) = delete;
   MemoryRegistry& operator=(const MemoryRegistry&) = delete;
