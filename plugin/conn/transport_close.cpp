@@ -35,7 +35,8 @@ void Transport::close() {
   const bool flushed_all = until(monotonic_now() + patience, [&] {
     bool quiet = true;
     impl.plane->each_connection([&](const Connection& connection) {
-      quiet = quiet && (lost(connection) || connection.channel().quiet());
+      // A peer that said goodbye does not want what is left.
+      quiet = quiet && (lost(connection) || connection.closed() || connection.channel().quiet());
     });
     return quiet;
   });
