@@ -83,6 +83,18 @@ add_test(NAME mpi.runner COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE
   ${PROJECT_BINARY_DIR})
 set_tests_properties(mpi.runner PROPERTIES LABELS "mpi;quick" TIMEOUT 120 RESOURCE_LOCK mpi)
 
+# Links that go down for longer than the device retries; without faults the same test must fail.
+foreach(np 2 4)
+  add_test(NAME mpi.flap.np${np} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/flap.py
+    ${PROJECT_BINARY_DIR} --np ${np})
+endforeach()
+add_test(NAME mpi.flap.needs_faults COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/flap.py
+  ${PROJECT_BINARY_DIR} --no-faults)
+set_tests_properties(mpi.flap.needs_faults PROPERTIES
+  PASS_REGULAR_EXPRESSION "flap FAILED: the injector never struck.*flap FAILED: rank 0 never had to recover")
+set_tests_properties(mpi.flap.np2 mpi.flap.np4 mpi.flap.needs_faults PROPERTIES
+  LABELS "mpi;quick" TIMEOUT 120 RESOURCE_LOCK mpi PROCESSORS 2)
+
 foreach(theme Parameters Devices Resources Neighbours)
   string(TOLOWER ${theme} name)
   add_test(NAME mpi.badinput.${name}

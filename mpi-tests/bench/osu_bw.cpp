@@ -38,12 +38,10 @@ int main(int argc, char** argv) {
     if (rank == 0)
       std::printf("# OSU-style MPI Bandwidth Test\n%-10s%20s\n", "# Size", "Bandwidth (MB/s)");
     for (const std::size_t size : bench::sizes(options, 1)) {
-      constexpr int kWarmup = 3;
-      const int bytes = static_cast<int>(size);
-      const double warm = stream(rank, bytes, kWarmup, options.window, buffer);
-      const int count = bench::repetitions(options, warm, kWarmup);
-      const double seconds = stream(rank, bytes, count, options.window, buffer);
-      const double rate = static_cast<double>(size) * count * options.window / seconds / 1e6;
+      const double seconds = bench::seconds_per_repetition(options, [&](int count) {
+        return stream(rank, static_cast<int>(size), count, options.window, buffer);
+      });
+      const double rate = static_cast<double>(size) * options.window / seconds / 1e6;
       if (rank == 0) std::printf("%-10zu%20.2f\n", size, rate);
       std::fflush(stdout);
     }

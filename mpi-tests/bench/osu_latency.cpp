@@ -33,11 +33,12 @@ int main(int argc, char** argv) {
     if (rank == 0)
       std::printf("# OSU-style MPI Latency Test\n%-10s%20s\n", "# Size", "Latency (us)");
     for (const std::size_t size : bench::sizes(options, 0)) {
-      constexpr int kWarmup = 50;
-      const int bytes = static_cast<int>(size);
-      const double warm = round_trips(rank, bytes, kWarmup, out, in);
-      const int count = bench::repetitions(options, warm, kWarmup);
-      const double us = round_trips(rank, bytes, count, out, in) * 1e6 / (2.0 * count);
+      const double us = bench::seconds_per_repetition(
+                            options,
+                            [&](int count) {
+                              return round_trips(rank, static_cast<int>(size), count, out, in);
+                            }) *
+                        1e6 / 2;
       if (rank == 0) std::printf("%-10zu%20.3f\n", size, us);
       std::fflush(stdout);
     }

@@ -57,12 +57,10 @@ int main(int argc, char** argv) {
           "# [ pairs: %d ] [ window size: %d ]\n%-10s%20s%20s\n",
           pairing.pairs, options.window, "# Size", "MB/s", "Messages/s");
     for (const std::size_t bytes : bench::sizes(options, 1)) {
-      constexpr int kWarmup = 3;
-      const int size_of_one = static_cast<int>(bytes);
-      const double warm = stream(pairing, size_of_one, kWarmup, options.window, buffer);
-      const int count = bench::repetitions(options, warm, kWarmup);
-      const double seconds = stream(pairing, size_of_one, count, options.window, buffer);
-      const double messages = static_cast<double>(pairing.pairs) * count * options.window;
+      const double seconds = bench::seconds_per_repetition(options, [&](int count) {
+        return stream(pairing, static_cast<int>(bytes), count, options.window, buffer);
+      });
+      const double messages = static_cast<double>(pairing.pairs) * options.window;
       if (pairing.rank == 0)
         std::printf("%-10zu%20.2f%20.2f\n", bytes,
                     messages * static_cast<double>(bytes) / seconds / 1e6, messages / seconds);

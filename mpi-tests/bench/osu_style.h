@@ -64,16 +64,29 @@ inline std::vector<std::size_t> sizes(const Options& o, std::size_t first) {
   return all;
 }
 
-// How often to repeat what took `seconds` for `done` repetitions, so that a size takes about 60 ms
-// whatever the transport. Collective: rank 0 decides for all.
-inline int repetitions(const Options& o, double seconds, int done) {
-  int count = o.iterations;
-  if (count <= 0) {
-    const double wanted = 0.06 * done / std::max(seconds, 1e-9);
-    count = static_cast<int>(std::clamp(wanted, 10.0, 200000.0));
+// Seconds for one repetition: runs `run(count)`, which returns the seconds it took, in growing
+// portions until about 60 ms have passed or the options' number is reached. Collective: rank 0
+// decides for all after each portion, so that a machine that turns slow in between costs a portion
+// and not minutes.
+template <typename Run>
+double seconds_per_repetition(const Options& o, Run run) {
+  constexpr int kFirst = 20;
+  constexpr double kTime = 0.06;
+  run(kFirst);  // connects, fills caches
+  double seconds = 0;
+  double done = 0;
+  for (int count = o.iterations > 0 ? o.iterations : kFirst; count > 0;) {
+    const double took = run(count);
+    seconds += took;
+    done += count;
+    const bool enough = o.iterations > 0 || seconds >= kTime;
+    int next = took < kTime / 6 ? 2 * count : count;
+    if (took > kTime / 3) next = std::max(1, count / 4);
+    if (enough) next = 0;
+    MPI_Bcast(&next, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    count = next;
   }
-  MPI_Bcast(&count, 1, MPI_INT, 0, MPI_COMM_WORLD);
-  return count;
+  return seconds / done;
 }
 
 // Page-aligned like the OSU suite's; filled so that no page is the shared zero page.

@@ -1,0 +1,59 @@
+// Verified traffic for a given time (--seconds N, default 5): every rank exchanges messages of
+// mixed sizes with every other, byte for byte checked, and adds to a counter on rank 0 with
+// MPI_Fetch_and_op, whose sum must come out exactly. What a test of broken links runs underneath.
+#include "mpi-tests/programs/check.h"
+
+namespace {
+
+using namespace mpitest;
+
+constexpr std::size_t kSizes[] = {8, 300, 5000, 40000, 300000};
+
+int seconds_of(const Session& s) {
+  for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
+    if (s.args[i] == "--seconds") return std::atoi(s.args[i + 1].c_str());
+  return 5;
+}
+
+void exchange(Session& s, int peer, std::uint64_t round, Bytes& out, Bytes& in) {
+  const std::size_t bytes = kSizes[round % std::size(kSizes)];
+  fill({out.data(), bytes}, seed_of(u64(s.rank), u64(peer), round));
+  MPI_Sendrecv(out.data(), as_int(bytes), MPI_BYTE, peer, 3, in.data(), as_int(bytes), MPI_BYTE,
+               peer, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  verify({in.data(), bytes}, seed_of(u64(peer), u64(s.rank), round),
+         "steady round " + std::to_string(round));
+  s.sent(bytes);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Session s(argc, argv);
+  Bytes out(300000);
+  Bytes in(300000);
+  std::uint64_t counter = 0;
+  MPI_Win window = MPI_WIN_NULL;
+  MPI_Win_create(&counter, s.rank == 0 ? sizeof counter : 0, sizeof counter, MPI_INFO_NULL,
+                 MPI_COMM_WORLD, &window);
+  const double end = MPI_Wtime() + seconds_of(s);
+  std::uint64_t rounds = 0;
+  for (int go = 1; go != 0; ++rounds) {
+    for (int step = 1; step < s.size; ++step) {
+      // Pairs meet in the same round: the one whose rank, exclusive-ored with the step, is the
+      // other.
+      const int peer = s.rank ^ step;
+      if (peer < s.size) exchange(s, peer, rounds, out, in);
+    }
+    const std::uint64_t one = 1;
+    std::uint64_t before = 0;
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+    MPI_Fetch_and_op(&one, &before, MPI_UINT64_T, 0, 0, MPI_SUM, window);
+    MPI_Win_unlock(0, window);
+    go = MPI_Wtime() < end ? 1 : 0;
+    MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Win_free(&window);
+  if (s.rank == 0) require_eq(counter, rounds * u64(s.size), "fetch-and-add sum");
+  return s.finish();
+}
