@@ -36,8 +36,7 @@ void make_descriptor_prototype() {
 }
 
 bool must_hold_back(const mca_btl_base_endpoint_t& endpoint) {
-  return endpoint.channel != nullptr &&
-         !endpoint.channel->posting() &&
+  return endpoint.channel != nullptr && !endpoint.channel->posting() &&
          endpoint.channel->held_bytes() > endpoint.module->held_limit;
 }
 

@@ -51,7 +51,7 @@ int Rank::progress() {
 void Rank::send(std::uint32_t other, std::size_t bytes, std::uint64_t seed, std::uint8_t tag) {
   ops::Frag* frag = transport->alloc_frag(static_cast<std::uint32_t>(bytes));
   const auto data = pattern(bytes, seed);
-  std::memcpy(frag->payload(), data.data(), bytes);
+  if (bytes != 0) std::memcpy(frag->payload(), data.data(), bytes);
   frag->length = static_cast<std::uint32_t>(bytes);
   to(other).send_owned(*frag, tag);
 }
