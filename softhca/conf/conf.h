@@ -59,8 +59,8 @@ struct DeviceConf {
 
 struct FabricConf {
   std::vector<DeviceConf> devices;
-  // The INI text this was parsed from. The first process of a fabric leaves it in the segment; the others
-  // and softhcactl parse that, so that everybody sees one fabric.
+  // The INI text this was parsed from. The first process of a fabric leaves it in the segment; the
+  // others and softhcactl parse that, so that everybody sees one fabric.
   std::string text;
 };
 

@@ -15,63 +15,25 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/softhca/child.h"
-#include "tests/unit/softhca/verbs_kit.h"
+#include "tests/unit/softhca/process_kit.h"
 
 namespace {
 
+using kit::Address;
 using kit::Child;
+using kit::connect_through;
+using kit::introduce;
 using kit::Link;
 using kit::Node;
+using kit::open_device;
 using kit::OwnFabric;
 using kit::Qp;
 using kit::QpOptions;
-
-// The first device; null (and a failure) if there is none.
-ibv_context* open_device() {
-  int n = 0;
-  ibv_device** list = ibv_get_device_list(&n);
-  EXPECT_NE(list, nullptr);
-  if (list == nullptr || n == 0) return nullptr;
-  ibv_context* ctx = ibv_open_device(list[0]);
-  EXPECT_NE(ctx, nullptr);
-  ibv_free_device_list(list);
-  return ctx;
-}
-
-struct Address {
-  uint32_t qpn;
-  uint32_t rkey;
-  uint64_t buf;
-};
 
 uint64_t now_ns() {
   timespec ts{};
   clock_gettime(CLOCK_MONOTONIC, &ts);
   return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(ts.tv_nsec);
-}
-
-// A child's side of a connection: exchanges addresses through the parent and brings the QP up.
-bool connect_through(Link& link, Qp& qp, Address* peer) {
-  const Address mine{qp.num(), qp.node().mr->rkey, qp.node().at(0)};
-  if (!link.put(mine) || !link.get(*peer)) return false;
-  EXPECT_EQ(qp.to_init(), 0);
-  EXPECT_EQ(qp.to_rtr(peer->qpn, kit::gid_of(qp.node().ctx, 0)), 0);
-  EXPECT_EQ(qp.to_rts(), 0);
-  return link.go() && link.wait();
-}
-
-// The parent's part: swaps the addresses and releases both.
-void introduce(Child& a, Child& b) {
-  Address from_a{}, from_b{};
-  ASSERT_TRUE(a.link().get(from_a));
-  ASSERT_TRUE(b.link().get(from_b));
-  ASSERT_TRUE(a.link().put(from_b));
-  ASSERT_TRUE(b.link().put(from_a));
-  ASSERT_TRUE(a.link().wait());
-  ASSERT_TRUE(b.link().wait());
-  ASSERT_TRUE(a.link().go());
-  ASSERT_TRUE(b.link().go());
 }
 
 constexpr uint32_t kSizes[] = {0, 1, 8, 16, 17, 64, 192, 256, 4096, 4097, 16384, 65536, 1'000'000};

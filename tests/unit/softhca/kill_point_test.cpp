@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "softhca/engine/kill_point.h"
-#include "tests/unit/softhca/child.h"
-#include "tests/unit/softhca/verbs_kit.h"
+#include "tests/unit/softhca/process_kit.h"
 
 namespace {
 
 using kit::Child;
 using kit::Link;
 using kit::Node;
+using kit::open_device;
 using kit::OwnFabric;
 using kit::Qp;
 using kit::QpOptions;
@@ -35,15 +35,6 @@ struct Numbers {
   uint32_t rkey;
   uint64_t buf;
 };
-
-ibv_context* open_device() {
-  int n = 0;
-  ibv_device** list = ibv_get_device_list(&n);
-  if (list == nullptr || n == 0) return nullptr;
-  ibv_context* ctx = ibv_open_device(list[0]);
-  ibv_free_device_list(list);
-  return ctx;
-}
 
 constexpr QpOptions kQuick{.timeout = 10, .retry_cnt = 2};
 

@@ -9,8 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/softhca/child.h"
-#include "tests/unit/softhca/verbs_kit.h"
+#include "tests/unit/softhca/process_kit.h"
 
 namespace {
 
@@ -91,11 +90,7 @@ void worker(unsigned index, Node& sender, Qp& own, Qp& common, Receiver& receive
 }
 
 int run_threads() {
-  int n = 0;
-  ibv_device** list = ibv_get_device_list(&n);
-  if (list == nullptr || n == 0) return 1;
-  ibv_context* ctx = ibv_open_device(list[0]);
-  ibv_free_device_list(list);
+  ibv_context* ctx = kit::open_device();
   if (ctx == nullptr) return 1;
   {
     Node sender(ctx, {.cqe = 4096});
@@ -147,11 +142,7 @@ TEST(Threads, ShareQueuesWithoutLosingAnything) {
 TEST(Threads, QueuePairsComeAndGoBesideTraffic) {
   OwnFabric fabric("churn");
   Child user([](Link&) {
-    int n = 0;
-    ibv_device** list = ibv_get_device_list(&n);
-    if (list == nullptr || n == 0) return 1;
-    ibv_context* ctx = ibv_open_device(list[0]);
-    ibv_free_device_list(list);
+    ibv_context* ctx = kit::open_device();
     if (ctx == nullptr) return 1;
     {
       Node node(ctx, {.cqe = 4096, .bytes = kBuffers * kSlot, .srq_wr = kBuffers});
