@@ -1,6 +1,7 @@
 #include "plugin/conn/connection.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/poller.h"
 #include "plugin/conn/control_plane.h"
@@ -90,6 +91,10 @@ Connection::~Connection() { home_.rail->poller().forget(channel_, &target_); }
 
 void Connection::post(const Event& event) {
   plane_.service().post([this, event] { handle(event); });
+}
+
+void Connection::note_trouble(std::string what) {
+  plane_.service().post([this, text = std::move(what)] { last_fault_ = text; });
 }
 
 void Connection::handle(const Event& event) {

@@ -55,8 +55,9 @@ class Connection {
   RailId home_rail() const { return home_.rail->id(); }
   const ConnectionStats& stats() const { return stats_; }
 
-  void post(const Event& event);    // any thread: handled soon on the service thread
-  void handle(const Event& event);  // service thread
+  void note_trouble(std::string what);  // any thread: what the give-up message will name
+  void post(const Event& event);        // any thread: handled soon on the service thread
+  void handle(const Event& event);      // service thread
   void on_message(const CtlMessage& message,
                   const UdSource& source);  // service thread; already accepted
   void close();                             // any thread: BYE after the log is empty

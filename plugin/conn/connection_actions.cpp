@@ -86,11 +86,12 @@ void Connection::send(const Action& action) {
   message.src_conn = id_;
   message.dst_conn = remote_conn_;
   message.k = k_;
-  plane_.send(home_, address_, message);
+  plane_.send(home_, address_, message, *this);
 }
 
 void Connection::start_replay(const Action& action) {
   ever_used_.store(true, std::memory_order_relaxed);
+  last_fault_.clear();
   const ops::ReplayVerdict verdict = channel_.start(action.seq);
   if (verdict == ops::ReplayVerdict::Ok) return;
   Event event = simple_event(EventKind::NotRepairable);

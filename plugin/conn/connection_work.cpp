@@ -97,8 +97,9 @@ void Connection::work_prepare(std::uint32_t work, Role role, Epoch epoch, const 
   }
   if (!endpoint || !connected) {
     event.kind = EventKind::QpFailed;
-    log(LogLevel::Warn, "preparing a queue pair: " +
-                            (!endpoint ? endpoint.error().message : connected.error().message));
+    const std::string& why = !endpoint ? endpoint.error().message : connected.error().message;
+    log(LogLevel::Info, "preparing a queue pair: " + why);
+    note_trouble(why);
   }
   post(event);
   plane_.tend_pool(home_);
@@ -110,7 +111,8 @@ void Connection::work_connect(std::uint32_t work, const Endpoint& remote) {
     event.kind = EventKind::QpFailed;
   } else if (auto connected = connect(remote); !connected) {
     event.kind = EventKind::QpFailed;
-    log(LogLevel::Warn, "connecting a queue pair: " + connected.error().message);
+    log(LogLevel::Info, "connecting a queue pair: " + connected.error().message);
+    note_trouble(connected.error().message);
   } else {
     event.endpoint = my_endpoint();
   }

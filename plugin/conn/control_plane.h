@@ -57,7 +57,8 @@ class ControlPlane {
   ServiceThread& service() { return *service_; }
   Worker& worker() { return worker_; }
   std::uint64_t random();
-  void send(RailUnit& via, const UdAddress& to, const CtlMessage& message);   // service thread
+  // Service thread. sender hears of a path that cannot be resolved.
+  void send(RailUnit& via, const UdAddress& to, const CtlMessage& message, Connection& sender);
   void qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch);  // null: no longer
   void tend_pool(RailUnit& unit);  // reap what has lingered, refill what was taken
   void report_give_up(Peer& peer, std::string text);
@@ -95,7 +96,8 @@ class ControlPlane {
   void on_async_readable(Nic& nic);
   void on_qp_event(Nic& nic, const verbs::AsyncEvent& event);
   void on_port_event(Nic& nic, const verbs::AsyncEvent& event);
-  void resolve_then_send(RailUnit& via, const UdAddress& to, std::vector<std::byte> bytes);
+  void resolve_then_send(RailUnit& via, const UdAddress& to, std::vector<std::byte> bytes,
+                         Connection& sender);
   void mend_control(RailUnit& via);
 
   const Params params_;

@@ -61,7 +61,8 @@ void ControlPlane::accept(std::size_t rail, const CtlMessage& message, const UdS
   connection->on_message(message, source);
 }
 
-void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& message) {
+void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& message,
+                        Connection& sender) {
   std::array<std::byte, kCtlMaxBytes> bytes;
   const std::size_t size = encode(message, bytes);
   switch (via.control->send(to, std::span(bytes).first(size))) {
@@ -71,17 +72,19 @@ void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& me
       return;
     case UdSend::NoPath:
       return resolve_then_send(
-          via, to, std::vector(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)));
+          via, to, std::vector(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)),
+          sender);
     case UdSend::Broken:
       return mend_control(via);
   }
 }
 
 void ControlPlane::resolve_then_send(RailUnit& via, const UdAddress& to,
-                                     std::vector<std::byte> bytes) {
-  worker_.submit([this, &via, to, bytes = std::move(bytes)] {
+                                     std::vector<std::byte> bytes, Connection& sender) {
+  worker_.submit([this, &via, to, bytes = std::move(bytes), &sender] {
     if (auto resolved = via.control->resolve(to); !resolved) {
       log(LogLevel::Info, "no path for a control message: " + resolved.error().message);
+      sender.note_trouble(resolved.error().message);
       return;
     }
     service_->post([&via, to, bytes] { (void)via.control->send(to, bytes); });

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "plugin/verbs/device.h"
 #include "plugin/verbs/log.h"
@@ -68,19 +69,24 @@ struct Candidate {
   topo::Port name;
 };
 
-// Opens every device that has a port the lists may allow; a device that cannot be opened is left
-// out (no permission is the ordinary case on a machine whose administrator keeps RDMA to others).
-void open_all(const verbs::DeviceList& list, Devices& devices, std::vector<Candidate>& found) {
+// Opens every device; one that cannot be opened is left out (no permission is the ordinary case on
+// a machine whose administrator keeps RDMA to others). Returned: the last refusal for want of
+// memory, which the user should hear of if nothing else is left.
+std::optional<Error> open_all(const verbs::DeviceList& list, Devices& devices,
+                              std::vector<Candidate>& found) {
+  std::optional<Error> refused;
   for (std::size_t i = 0; i < list.size(); ++i) {
     auto nic = Nic::open(*devices.api, list[i]);
     if (!nic) {
       log(LogLevel::Info, nic.error().message);
+      if (nic.error().code == ENOMEM) refused = nic.error();
       continue;
     }
     for (std::uint32_t port = 1; port <= (*nic)->caps().ports; ++port)
       found.push_back({nic->get(), {(*nic)->name(), static_cast<int>(port)}});
     devices.nics.push_back(std::move(*nic));
   }
+  return refused;
 }
 
 bool active(const Candidate& candidate) {
@@ -126,9 +132,10 @@ Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params
   auto list = verbs::DeviceList::query(api);
   if (!list) return tl::unexpected(list.error());
   std::vector<Candidate> found;
-  open_all(*list, devices, found);
+  const auto refused = open_all(*list, devices, found);
   std::vector<topo::Port> names;
   for (const Candidate& candidate : found) names.push_back(candidate.name);
+  if (names.empty() && refused) return tl::unexpected(*refused);
   if (names.empty()) return fail(ENODEV, "device", "no RDMA device that can be opened");
   const auto selected = topo::select_ports(names, params.if_include, params.if_exclude);
   if (!selected) return tl::unexpected(selected.error());

@@ -1,9 +1,11 @@
 // Which processes can be reached, and their endpoints. Nothing connects here: the first message
 // does. A process without mend, of another wire version or behind no common rail is unreachable by
 // this BTL, which is no error.
+#include <cerrno>
 #include <string>
 
 #include "plugin/mca/component.h"
+#include "plugin/mca/tell_user.h"
 
 namespace mend::mca {
 namespace {
@@ -25,6 +27,10 @@ conn::Peer* reach(Runtime& rt, opal_proc_t& proc) {
   std::free(modex);
   if (!peer) {
     say(1, ("peer " + who + " on " + host + " is not reachable: " + peer.error().message).c_str());
+    // Another version or no common rail is an ordinary answer; running out of something is not.
+    if (peer.error().code != ENOTSUP)
+      tell_user("setup failed", opal_process_info.nodename, peer.error().object.c_str(),
+                peer.error().message.c_str());
     return nullptr;
   }
   return *peer;

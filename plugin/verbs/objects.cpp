@@ -158,8 +158,9 @@ Result<Ah> create_ah(const Api& api, ibv_pd* pd, ibv_ah_attr attr) {
     Gid gid;
     std::memcpy(gid.data(), attr.grh.dgid.raw, gid.size());
     return fail(code, "create_ah",
-                fmt::format("no path from {}:{} to {} (LID {}): {}", device_name(pd->context),
-                            attr.port_num, format_gid(gid), attr.dlid, std::strerror(code)));
+                fmt::format("no path from {}:{} to {} (LID {}), the address handle was refused: {}",
+                            device_name(pd->context), attr.port_num, format_gid(gid), attr.dlid,
+                            std::strerror(code)));
   }
   return Ah(ah, api.destroy_ah);
 }
