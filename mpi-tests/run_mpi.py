@@ -9,7 +9,6 @@ and by the statistics of every rank, which must show that mend moved the data.
 from __future__ import annotations
 
 import argparse
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -76,8 +75,6 @@ def shorten(text: str) -> str:
 
 
 def main() -> int:
-    # A runner that is told to end unwinds, and the job with it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = arguments()
     build = options.build.resolve()
     job = jobs.Job(build=build, np=options.np, program=program_path(build, options.program),

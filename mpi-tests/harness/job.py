@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -157,10 +158,16 @@ def set_limits(job: Job):
     return apply if job.limits else None
 
 
+def end_on_sigterm() -> None:
+    """A program that is told to end unwinds, and its jobs with it; without this they would run on."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 class Running:
     """A job under way; `finish()` waits for it, judges nothing, cleans up and says what was left behind."""
 
     def __init__(self, job: Job) -> None:
+        end_on_sigterm()
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
         self.directory = tempfile.TemporaryDirectory(prefix="mend-mpi-")
