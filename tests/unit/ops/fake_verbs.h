@@ -61,6 +61,7 @@ struct FakeQp {
 
 struct FakeFabric {
   FakeFabric();
+  ~FakeFabric() = default;
   FakeFabric(const FakeFabric&) = delete;
   FakeFabric& operator=(const FakeFabric&) = delete;
 

@@ -192,7 +192,8 @@ class Process {
   }
   static bool register_chunk(void* context, void* base, std::size_t bytes, ops::LocalKeys& keys) {
     auto& self = *static_cast<Process*>(context);
-    ibv_mr* mr = ibv_reg_mr(self.node_.pd, base, bytes, IBV_ACCESS_LOCAL_WRITE);
+    const int access = IBV_ACCESS_LOCAL_WRITE;
+    ibv_mr* mr = ibv_reg_mr(self.node_.pd, base, bytes, access);
     if (mr == nullptr) {
       return false;
     }
