@@ -1,10 +1,9 @@
 #include "softhca/engine/deliver.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/dma.h"
 #include "softhca/engine/mr.h"
 #include "softhca/engine/qp.h"
@@ -282,7 +281,7 @@ Verdict deliver_large(Process& self, Peer& peer, QpShared& qp, const Message& m,
                       WakeUps* wakes) {
   const uint32_t qpn = qp.qpn.load(std::memory_order_relaxed);
   const RecordWide wide{in.wqe->wr_id, 0};
-  if (!set_busy(self, qp)) return Verdict::Gone;
+  if (!take_busy(self, qp)) return Verdict::Gone;
   qp.reserved_wr_id = wide.wr_id;
   qp.reserved_index = in.head;
   Change take;
@@ -296,12 +295,15 @@ Verdict deliver_large(Process& self, Peer& peer, QpShared& qp, const Message& m,
   self.unlock(peer);
   kill_point(KillPoint::reserve_copying);
   const int rc = copy_direct(peer, in.to, in.to_count, m, in.total);
-  const bool locked = self.lock(peer);
+  // The reservation must be settled, however long somebody who is stopped holds the lock.
+  while (!self.lock(peer)) {
+    if (self.inert() || peer.hdr->lock.word.load() == kDeadWord) return Verdict::Unlocked;
+  }
   kill_point(KillPoint::reserve_relocked);
   Verdict verdict = Verdict::Gone;
   CqShared& cq = *peer.at<CqShared>(qp.cq);
   // The owner may have moved the QP meanwhile; then the reserved request is its to flush.
-  if (locked && rc == 0 && accepts(qp, qpn)) {
+  if (rc == 0 && accepts(qp, qpn) && still_busy(self, qp)) {
     if (cq.dead.load() != 0 || !room_in(cq, 1).any) {
       overrun(peer, cq, wakes);
       verdict = Verdict::QueueDead;
@@ -320,7 +322,7 @@ Verdict deliver_large(Process& self, Peer& peer, QpShared& qp, const Message& m,
       verdict = Verdict::Delivered;
     }
   }
-  clear_busy(qp);
+  release_busy(self, qp);
   return verdict;
 }
 
@@ -358,19 +360,6 @@ Verdict deliver_small(Peer& peer, QpShared& qp, CqShared& cq, const Message& m, 
 }
 
 }  // namespace
-
-bool set_busy(Process& self, QpShared& qp) noexcept {
-  for (unsigned spins = 1;; ++spins) {
-    HolderWord seen = kFreeWord;
-    if (qp.busy.compare_exchange_strong(seen, self.word(), std::memory_order_seq_cst)) return true;
-    if (seen != self.word() && !self.fabric().global.alive(holder_slot(seen), holder_gen(seen))) {
-      // A dead initiator's mark. Its work was never acknowledged.
-      if (qp.busy.compare_exchange_strong(seen, self.word())) return true;
-    }
-    if (spins == 1000) return false;
-    ::sched_yield();
-  }
-}
 
 Verdict deliver(Process& self, Peer& peer, QpShared& qp, const Message& m, WakeUps* wakes) {
   Incoming in;

@@ -38,6 +38,7 @@ enum class Verdict : uint8_t {
   BufferTooSmall,   // consumed with LOC_LEN_ERR, target in ERR (UD: nothing happened)
   BufferForbidden,  // consumed with LOC_PROT_ERR, target in ERR
   QueueDead,        // the completion queue overran
+  Unlocked,         // the target process died while its lock was not held
   Gone,             // the target process or its memory vanished, or it left RTR meanwhile
 };
 
@@ -67,11 +68,5 @@ bool publish_error(Peer& peer, QpShared& qp, const ErrorRecord& error, WakeUps* 
 void report_established(Peer& peer, QpShared& qp, WakeUps* wakes) noexcept;
 // Moves a target QP to ERR after a negative acknowledgement; takes the lock.
 void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits);
-
-// The busy word: who moves data for a QP outside the lock.
-bool set_busy(Process& self, QpShared& qp) noexcept;
-inline void clear_busy(QpShared& qp) noexcept {
-  qp.busy.store(kFreeWord, std::memory_order_release);
-}
 
 }  // namespace softhca

@@ -81,7 +81,7 @@ ExecResult deliver_message(Qp& qp, QpShared& target, Message& message) {
       [[unlikely]] {
     report_established(peer, target, &wakes);
   }
-  proc.unlock(peer);
+  if (verdict != Verdict::Unlocked) proc.unlock(peer);
   send_wakes(proc, peer, wakes);
   switch (verdict) {
     case Verdict::Delivered:
@@ -93,6 +93,7 @@ ExecResult deliver_message(Qp& qp, QpShared& target, Message& message) {
     case Verdict::BufferForbidden:
       return remote_error(IBV_WC_REM_OP_ERR);
     case Verdict::QueueDead:
+    case Verdict::Unlocked:
     case Verdict::Gone:
       break;
   }

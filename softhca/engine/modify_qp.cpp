@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <mutex>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/qp.h"
 #include "softhca/rules/modify_rules.h"

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/qp.h"
 
 #ifndef MADV_POPULATE_READ

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/device_thread.h"
 #include "softhca/engine/qp.h"
 #include "softhca/engine/record.h"
@@ -236,6 +237,10 @@ QpShared* Process::find_qp(uint32_t qpn, Peer** peer_out) {
 
 bool Process::lock_slow(Peer& peer) noexcept {
   std::atomic<HolderWord>& word = peer.hdr->lock.word;
+  constexpr uint64_t kPatienceNs = 500'000'000;
+  RealClock clock;
+  uint64_t give_up = 0;
+  HolderWord last = kFreeWord;
   for (unsigned spins = 1;; ++spins) {
     HolderWord seen = word.load(std::memory_order_relaxed);
     if (seen == kDeadWord || inert_) return false;
@@ -249,7 +254,13 @@ bool Process::lock_slow(Peer& peer) noexcept {
     }
     ::sched_yield();
     if (spins % 64 != 0 || seen == word_) continue;
-    if (fabric_.global.alive(holder_slot(seen), holder_gen(seen))) continue;
+    if (fabric_.global.alive(holder_slot(seen), holder_gen(seen))) {
+      const uint64_t t = clock.now();
+      if (seen != last || give_up == 0) give_up = t + kPatienceNs;
+      last = seen;
+      if (t >= give_up && &peer != self_.get()) return false;
+      continue;
+    }
     // The holder died inside the critical section. One contender wins the word and finishes what
     // the journal says.
     if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) {

@@ -89,7 +89,8 @@ class Process {
   QpShared* find_qp(uint32_t qpn, Peer** peer);
 
   // ---- the process lock of a peer ----
-  // False: that process is dead and swept.
+  // False: that process is dead and swept, or (never for our own lock) whoever holds its lock lives
+  // but does not go on, being stopped: as good as no answer.
   bool lock(Peer& peer) noexcept {
     HolderWord expected = kFreeWord;
     if (peer.hdr->lock.word.compare_exchange_strong(expected, word_, std::memory_order_acquire,

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/events.h"
 #include "softhca/rules/timers.h"
 

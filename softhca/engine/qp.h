@@ -138,7 +138,5 @@ void complete_request(Qp& qp, const SendWr& wr, ibv_wc_status status);
 void flush_qp(Qp& qp);
 // Sees what peers did to this QP (events, ERR); takes sq_lock.
 void service_qp(Qp& qp);
-// Waits until no initiator moves data for this QP outside the lock.
-void wait_for_busy(Process& proc, QpShared& sh) noexcept;
 
 }  // namespace softhca

@@ -1,9 +1,8 @@
 // What happens to a queue pair that fails: completions with an error, the flush of both queues, the
 // events. All of it is done by the owner; a peer that refuses a request only marks the state.
-#include <sched.h>
-
 #include <mutex>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/deliver.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/qp.h"
@@ -72,20 +71,6 @@ void flush_receives(Qp& qp) {
 }
 
 }  // namespace
-
-void wait_for_busy(Process& proc, QpShared& sh) noexcept {
-  for (unsigned spins = 1;; ++spins) {
-    const HolderWord seen = sh.busy.load(std::memory_order_seq_cst);
-    if (seen == kFreeWord) return;
-    if (spins < 64) {
-      cpu_relax();
-      continue;
-    }
-    ::sched_yield();
-    if (spins % 64 != 0 || seen == proc.word()) continue;
-    if (!proc.fabric().global.alive(holder_slot(seen), holder_gen(seen))) return;
-  }
-}
 
 void complete_request(Qp& qp, const SendWr& wr, ibv_wc_status status) {
   const bool wanted =

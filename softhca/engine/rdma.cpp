@@ -1,12 +1,11 @@
 // RDMA write, read and atomics. Writes and reads hold no lock: the busy word of the target QP keeps
 // its owner from leaving the state, or dropping a memory region, while data moves (both sides use
 // sequentially consistent stores: one of them sees the other).
-#include <sched.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 
+#include "softhca/engine/busy.h"
 #include "softhca/engine/dma.h"
 #include "softhca/engine/execute.h"
 #include "softhca/engine/mr.h"
@@ -64,6 +63,14 @@ ExecResult check_request(Qp& qp, const QpShared& target, const SendWr& wr, uint6
   return done();
 }
 
+// Only from the number that this request has: a repeated read advances nothing, and neither does a
+// request that was stopped for so long that the target began a new life.
+void advance_psn(const Qp& qp, QpShared& target, uint32_t length) noexcept {
+  uint32_t expected =
+      qp.type == IBV_QPT_UC ? target.rx_psn.load(std::memory_order_relaxed) : qp.sq_psn;
+  target.rx_psn.compare_exchange_strong(expected, psn_after(qp, length), std::memory_order_relaxed);
+}
+
 ExecResult move_data(Qp& qp, QpShared& target, const SendWr& wr, const LocalData& data,
                      uint32_t* event) {
   *event = 0;
@@ -84,13 +91,14 @@ ExecResult move_data(Qp& qp, QpShared& target, const SendWr& wr, const LocalData
                      ? dma_read(*qp.peer, host, data.pieces, data.count, wr.length)
                      : dma_write(*qp.peer, host, data.pieces, data.count, wr.length);
   kill_point(KillPoint::rdma_copied);
+  if (!still_busy(*qp.proc, target)) return no_answer();
   if (rc != 0) {
     const ExecResult failed = copy_failed(*qp.peer, rc);
     if (failed.outcome == Outcome::RemoteError) *event = kQpAccessErr;
     return failed;
   }
   if (wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
-    target.rx_psn.store(psn_after(qp, wr.length), std::memory_order_relaxed);
+    advance_psn(qp, target, wr.length);
     kill_point(KillPoint::rdma_psn_advanced);
   }
   return done();
@@ -117,11 +125,11 @@ ExecResult execute_rdma(Qp& qp, const SendWr& wr) {
   if (read && qp.attr.max_rd_atomic == 0) return local_error(IBV_WC_LOC_QP_OP_ERR);
   QpShared* target = connected_target(qp);
   if (target == nullptr || !responds(*target, qp)) return no_answer();
-  if (!set_busy(*qp.proc, *target)) return no_answer();
+  if (!take_busy(*qp.proc, *target)) return no_answer();
   kill_point(KillPoint::rdma_busy);
   uint32_t event = 0;
   const ExecResult result = move_data(qp, *target, wr, data, &event);
-  clear_busy(*target);
+  if (!release_busy(*qp.proc, *target)) return no_answer();
   if (result.outcome == Outcome::RemoteError && qp.type == IBV_QPT_RC) {
     nak_target(*qp.proc, *qp.peer, *target, qp.attr.dest_qp_num, event);
   }

@@ -234,6 +234,7 @@ struct QpShared {
   std::atomic<uint32_t> events;    // QpEventBits not yet seen by the owner
   std::atomic<uint32_t> reserved;  // 1: reserved_* name a work request being filled
   uint32_t reserved_index;         // its index
+  std::atomic<uint32_t> busy_tid;  // the thread that is busy
   std::atomic<uint32_t> talking;   // 1: a message arrived since RTR
   uint64_t reserved_wr_id;
   // owner: counters, written under the QP's send lock
