@@ -7,6 +7,7 @@
 #include "ops/recv_pool.h"
 #include "plugin/conn/connection.h"
 #include "plugin/conn/control_plane.h"
+#include "plugin/conn/raise_max.h"
 #include "plugin/verbs/gid.h"
 #include "plugin/verbs/log.h"
 #include "plugin/verbs/wc_status.h"
@@ -16,10 +17,6 @@ namespace {
 
 constexpr TimeNs kFlushCheck = 10 * kMillisecond;
 constexpr TimeNs kProbeCheck = 1 * kMillisecond;
-
-void raise_max(std::atomic<std::uint64_t>& max, std::uint64_t value) {
-  if (value > max.load(std::memory_order_relaxed)) max.store(value, std::memory_order_relaxed);
-}
 
 std::string status_text(int status) {
   if (status == ops::kStatusGap) return "a receive out of order";

@@ -241,8 +241,16 @@ void ControlPlane::tend_pool(RailUnit& unit) {
   if (auto filled = unit.pool->refill(); !filled)
     log(LogLevel::Info, "the pool of warm queue pairs stays short: " + filled.error().message);
   const TimeNs next = unit.pool->reap(monotonic_now());
-  if (next == kNever || !service_) return;
-  service_->arm(next, [this, &unit] { worker_.submit([this, &unit] { tend_pool(unit); }); });
+  // One timer per pool: every fence comes here, and timers that each arm the next would add up in a
+  // storm of flaps.
+  if (next >= unit.reap_at || !service_) return;
+  unit.reap_at = next;
+  service_->arm(next, [this, &unit] {
+    worker_.submit([this, &unit] {
+      unit.reap_at = kNever;
+      tend_pool(unit);
+    });
+  });
 }
 
 }  // namespace mend::conn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "plugin/conn/raise_max.h"
 #include "plugin/verbs/log.h"
 #include "plugin/verbs/objects.h"
 
@@ -15,12 +16,6 @@ int verbs_access(unsigned access) {
   if ((access & kRemoteRead) != 0) flags |= IBV_ACCESS_REMOTE_READ;
   if ((access & kRemoteWrite) != 0) flags |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
   return flags;
-}
-
-void raise_max(std::atomic<std::uint64_t>& max, std::uint64_t value) {
-  std::uint64_t seen = max.load(std::memory_order_relaxed);
-  while (seen < value && !max.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
 }
 
 }  // namespace

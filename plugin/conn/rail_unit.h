@@ -16,6 +16,7 @@ struct RailUnit {
   std::unique_ptr<QpPool> pool;
   std::unique_ptr<UdChannel> control;
   DeviceKind kind = DeviceKind::Verbs;
+  TimeNs reap_at = kNever;  // when the pool is looked at next; worker thread
 };
 
 }  // namespace mend::conn
