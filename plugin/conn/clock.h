@@ -2,16 +2,11 @@
 // `now` (TimeNs, backoff.h).
 #pragma once
 
-#include <chrono>
-
 #include "plugin/conn/backoff.h"
+#include "plugin/verbs/clock.h"
 
 namespace mend::conn {
 
-inline TimeNs monotonic_now() {
-  return static_cast<TimeNs>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                 std::chrono::steady_clock::now().time_since_epoch())
-                                 .count());
-}
+inline TimeNs monotonic_now() { return static_cast<TimeNs>(process_clock().now().count()); }
 
 }  // namespace mend::conn

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/recv_pool.h"
+#include "plugin/conn/clock.h"
 #include "plugin/verbs/log.h"
 
 namespace mend::conn {
@@ -35,9 +36,10 @@ FsmConfig make_fsm_config(const Params& params) {
   return config;
 }
 
-std::mt19937_64 seeded() {
-  std::random_device device;
-  std::seed_seq seed{device(), device(), device(), device()};
+std::mt19937_64 seeded(Host& host) {
+  const std::uint64_t a = host.random_seed();
+  const std::uint64_t b = host.random_seed();
+  std::seed_seq seed{a, a >> 32, b, b >> 32};
   return std::mt19937_64(seed);
 }
 
@@ -45,7 +47,7 @@ std::mt19937_64 seeded() {
 
 ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upcalls& upcalls,
                            std::vector<RailUnit>& rails, MemoryRegistry& registry,
-                           ops::FragPool& frags)
+                           ops::FragPool& frags, Host& host)
     : params_(params),
       upcalls_(upcalls),
       jobid_(self.jobid),
@@ -54,7 +56,9 @@ ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upc
       rails_(rails),
       frags_(frags),
       cells_(registry),
-      random_(seeded()) {
+      random_(seeded(host)),
+      executors_from_(host),
+      worker_(host.make_worker()) {
   self_.job_key = self.job_key;
   self_.rank = self.rank;
   while (self_.boot == 0) self_.boot = random_();
@@ -68,7 +72,7 @@ ControlPlane::~ControlPlane() {
 }
 
 Result<void> ControlPlane::start() {
-  auto service = ServiceThread::create();
+  auto service = executors_from_.make_service();
   if (!service) return tl::unexpected(service.error());
   service_ = std::move(*service);
   std::set<Nic*> nics;
@@ -88,7 +92,7 @@ Result<void> ControlPlane::start() {
 
 void ControlPlane::stop() {
   if (service_) service_->stop();
-  worker_.stop();
+  worker_->stop();
 }
 
 std::uint64_t ControlPlane::random() {
@@ -246,7 +250,7 @@ void ControlPlane::tend_pool(RailUnit& unit) {
   if (next >= unit.reap_at || !service_) return;
   unit.reap_at = next;
   service_->arm(next, [this, &unit] {
-    worker_.submit([this, &unit] {
+    worker_->submit([this, &unit] {
       unit.reap_at = kNever;
       tend_pool(unit);
     });

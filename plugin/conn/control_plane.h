@@ -23,11 +23,10 @@
 #include "plugin/conn/accept.h"
 #include "plugin/conn/ack_cells.h"
 #include "plugin/conn/connection.h"
+#include "plugin/conn/host.h"
 #include "plugin/conn/params.h"
 #include "plugin/conn/rail_unit.h"
-#include "plugin/conn/service_thread.h"
 #include "plugin/conn/transport.h"
-#include "plugin/conn/worker.h"
 #include "plugin/verbs/async_events.h"
 
 namespace mend::conn {
@@ -35,7 +34,8 @@ namespace mend::conn {
 class ControlPlane {
  public:
   ControlPlane(const Params& params, const Identity& self, const Upcalls& upcalls,
-               std::vector<RailUnit>& rails, MemoryRegistry& registry, ops::FragPool& frags);
+               std::vector<RailUnit>& rails, MemoryRegistry& registry, ops::FragPool& frags,
+               Host& host);
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
@@ -54,8 +54,8 @@ class ControlPlane {
   const SelfName& self() const { return self_; }
   std::uint32_t jobid() const { return jobid_; }
   ops::FragPool& frags() const { return frags_; }
-  ServiceThread& service() { return *service_; }
-  Worker& worker() { return worker_; }
+  Service& service() { return *service_; }
+  WorkQueue& worker() { return *worker_; }
   std::uint64_t random();
   // Service thread. sender hears of a path that cannot be resolved.
   void send(RailUnit& via, const UdAddress& to, const CtlMessage& message, Connection& sender);
@@ -128,8 +128,9 @@ class ControlPlane {
   // Service thread.
   std::set<const UdChannel*> mending_;
 
-  std::unique_ptr<ServiceThread> service_;
-  Worker worker_;
+  Host& executors_from_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<WorkQueue> worker_;
 };
 
 }  // namespace mend::conn

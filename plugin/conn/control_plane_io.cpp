@@ -81,7 +81,7 @@ void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& me
 
 void ControlPlane::resolve_then_send(RailUnit& via, const UdAddress& to,
                                      std::vector<std::byte> bytes, Connection& sender) {
-  worker_.submit([this, &via, to, bytes = std::move(bytes), &sender] {
+  worker_->submit([this, &via, to, bytes = std::move(bytes), &sender] {
     if (auto resolved = via.control->resolve(to); !resolved) {
       log(LogLevel::Info, "no path for a control message: " + resolved.error().message);
       sender.note_trouble(resolved.error().message);
@@ -96,7 +96,7 @@ void ControlPlane::resolve_then_send(RailUnit& via, const UdAddress& to,
 void ControlPlane::mend_control(RailUnit& via) {
   UdChannel* channel = via.control.get();
   if (!mending_.insert(channel).second) return;
-  worker_.submit([this, channel] {
+  worker_->submit([this, channel] {
     if (auto reset = channel->reset_in_place(); !reset)
       log(LogLevel::Error, "the control queue pair cannot be reset: " + reset.error().message);
     service_->post([this, channel] { mending_.erase(channel); });
@@ -151,7 +151,7 @@ void ControlPlane::on_port_event(Nic& nic, const verbs::AsyncEvent& event) {
     if (&unit.rail->nic() != &nic || unit.rail->port().info.port != event.port) continue;
     const bool down = event.type == IBV_EVENT_PORT_ERR;
     if (down) unit.rail->set_port_active(false);
-    worker_.submit([this, &unit, down] {
+    worker_->submit([this, &unit, down] {
       if (!down) {
         if (auto seen = unit.rail->refresh_port(); !seen)
           log(LogLevel::Info, "asking for a port's state: " + seen.error().message);

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <thread>
 
 #include "ops/poller.h"
+#include "plugin/verbs/clock.h"
 #include "plugin/verbs/qp_attr.h"
 
 namespace mend::conn {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::nanoseconds;
 
 constexpr auto kPollPause = std::chrono::microseconds(20);
 // How long LAST_WQE_REACHED is waited for: generously where the device is known to raise it, once
@@ -47,17 +47,17 @@ class Beacon {
 
 // Drains until done() or the deadline; the last drain follows the moment done() was seen.
 template <typename Done>
-bool drain_until(ops::Poller& poller, Clock::time_point deadline, Done done) {
+bool drain_until(ops::Poller& poller, nanoseconds deadline, Done done) {
   while (true) {
     const bool finished = done();
     poller.drain_for_fence();
     if (finished) return true;
-    if (Clock::now() >= deadline) return done();
-    std::this_thread::sleep_for(kPollPause);
+    if (process_clock().now() >= deadline) return done();
+    process_clock().pause(kPollPause);
   }
 }
 
-void wait_for_beacon(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceReport& report) {
+void wait_for_beacon(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& report) {
   Beacon beacon(rail.poller(), qp);
   bool posted = false;
   // A full SQ lets the beacon in as soon as its flushed requests were polled.
@@ -67,13 +67,14 @@ void wait_for_beacon(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceRepo
   });
 }
 
-void wait_for_last_wqe(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceReport& report) {
+void wait_for_last_wqe(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& report) {
   Nic& nic = rail.nic();
   const LastWqe known = nic.last_wqe();
   if (rail.srq() == nullptr || known == LastWqe::Missing) return;
   const auto patience = known == LastWqe::Delivered ? kLastWqeKnown : kLastWqeUnknown;
-  report.last_wqe_seen = drain_until(rail.poller(), std::min(deadline, Clock::now() + patience),
-                                     [&] { return qp.last_wqe.load(std::memory_order_acquire); });
+  report.last_wqe_seen =
+      drain_until(rail.poller(), std::min(deadline, process_clock().now() + patience),
+                  [&] { return qp.last_wqe.load(std::memory_order_acquire); });
   if (!report.last_wqe_seen && known == LastWqe::Unknown) nic.set_last_wqe(LastWqe::Missing);
 }
 
@@ -91,7 +92,7 @@ bool move(Rail& rail, RcQp& qp, const verbs::QpChange& change, FenceReport& repo
   return false;
 }
 
-void run_fence(Rail& rail, RcQp& qp, Clock::time_point deadline, FenceReport& report) {
+void run_fence(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& report) {
   if (!move(rail, qp, verbs::to_error(), report)) return;
   qp.stage = QpStage::Err;
   wait_for_beacon(rail, qp, deadline, report);
@@ -125,7 +126,7 @@ const char* to_string(FenceOutcome outcome) {
 
 FenceReport fence(Rail& rail, RcQp& qp, std::chrono::milliseconds limit) {
   FenceReport report;
-  const auto start = Clock::now();
+  const auto start = process_clock().now();
   if (in_reset(qp.stage)) {
     report.outcome = FenceOutcome::Fenced;
     return report;
@@ -134,7 +135,7 @@ FenceReport fence(Rail& rail, RcQp& qp, std::chrono::milliseconds limit) {
   if (report.outcome == FenceOutcome::DeviceGone) rail.poller().drain_for_fence();
   qp.stage = report.fenced() ? QpStage::Fenced : QpStage::Stuck;
   report.microseconds = static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+      std::chrono::duration_cast<std::chrono::microseconds>(process_clock().now() - start).count());
   return report;
 }
 

@@ -1,26 +1,24 @@
-// ServiceThread: the one thread of this process that owns the control channel, async events and
-// every connection's state machine. It runs on ucs_async (descriptors) with one timerfd for all
-// deadlines, and never blocks.
+// ServiceThread: the Service (host.h) of a machine: the one thread of this process that owns the
+// control channel, async events and every connection's state machine. It runs on ucs_async
+// (descriptors) with one timerfd for all deadlines, and never blocks.
 //
 // Thread contract: post() and arm() from any thread; watch/unwatch from set-up code; handlers run
 // on the service thread only. After stop() returned no handler runs and none will.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "plugin/conn/clock.h"
+#include "plugin/conn/host.h"
 #include "plugin/verbs/error.h"
 
 namespace mend::conn {
 
-class ServiceThread {
+class ServiceThread final : public Service {
  public:
-  using Task = std::function<void()>;
-
   // libucs installs handlers for fatal signals when it is loaded; an MPI application's handlers are
   // its own. Puts back what was there, unless the user asks for the handlers through UCX's own
   // variables. Early, once.
@@ -28,19 +26,15 @@ class ServiceThread {
 
   // Fails with the errno of timerfd/eventfd or when ucs cannot start its thread.
   static Result<std::unique_ptr<ServiceThread>> create();
-  ~ServiceThread();
+  ~ServiceThread() override;
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
 
-  // Calls `on_readable` on the service thread whenever fd is readable. The fd stays the caller's.
-  Result<void> watch(int fd, Task on_readable);
-  void unwatch(int fd);  // returns when its handler is not running any more
-
-  void post(Task task);  // runs once, soon
-  void arm(TimeNs deadline,
-           Task task);  // runs once, at or soon after the deadline (monotonic_now() time)
-
-  void stop();
+  Result<void> watch(int fd, Task on_readable) override;
+  void unwatch(int fd) override;
+  void post(Task task) override;
+  void arm(TimeNs deadline, Task task) override;
+  void stop() override;
 
  private:
   ServiceThread(int wake_fd, int timer_fd);

@@ -10,8 +10,10 @@
 #include "plugin/conn/chunk_memory.h"
 #include "plugin/conn/control_plane.h"
 #include "plugin/conn/device_choice.h"
+#include "plugin/conn/host.h"
 #include "plugin/conn/memory_registry.h"
 #include "plugin/conn/rail_unit.h"
+#include "plugin/conn/service_thread.h"
 #include "plugin/conn/stats.h"
 #include "plugin/conn/transport_impl.h"
 #include "plugin/verbs/log.h"
@@ -55,14 +57,20 @@ Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const Identity& self,
                                                      const Upcalls& upcalls) {
   ServiceThread::leave_signals_alone();
+  auto devices = choose_devices(params, self);
+  if (!devices) return tl::unexpected(devices.error());
+  if (auto safe = verbs::make_fork_safe(*devices->api); !safe)
+    log(LogLevel::Info, "fork safety: " + safe.error().message);
+  return create_on(std::move(*devices), params, self, upcalls, this_machine());
+}
+
+Result<std::unique_ptr<Transport>> Transport::create_on(Devices devices, const Params& params,
+                                                        const Identity& self,
+                                                        const Upcalls& upcalls, Host& host) {
   auto impl = std::make_unique<Impl>();
   impl->params = params;
   impl->self = self;
-  auto devices = choose_devices(params, self);
-  if (!devices) return tl::unexpected(devices.error());
-  impl->devices = std::move(*devices);
-  if (auto safe = verbs::make_fork_safe(*impl->devices.api); !safe)
-    log(LogLevel::Info, "fork safety: " + safe.error().message);
+  impl->devices = std::move(devices);
   auto rails = make_rails(impl->devices, params, self.expected_peers);
   if (!rails) return tl::unexpected(rails.error());
   impl->rails = std::move(*rails);
@@ -82,7 +90,7 @@ Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const
   impl->large = std::move(*large);
 
   impl->plane = std::make_unique<ControlPlane>(params, self, upcalls, impl->rails, *impl->registry,
-                                               *impl->small);
+                                               *impl->small, host);
   if (auto started = impl->plane->start(); !started) return tl::unexpected(started.error());
   for (RailUnit& unit : impl->rails)
     impl->plane->worker().submit([plane = impl->plane.get(), &unit] { plane->tend_pool(unit); });

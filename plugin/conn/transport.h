@@ -22,7 +22,9 @@
 namespace mend::conn {
 
 class Connection;
+class Host;
 class Peer;
+struct Devices;
 
 struct Identity {
   std::uint64_t job_key = 0;  // hash of the PMIx namespace
@@ -78,6 +80,11 @@ class Transport {
   // error is for the user.
   static Result<std::unique_ptr<Transport>> create(const Params& params, const Identity& self,
                                                    const Upcalls& upcalls);
+  // The same on devices that the caller has opened, and on executors of its choice. The host
+  // outlives the transport.
+  static Result<std::unique_ptr<Transport>> create_on(Devices devices, const Params& params,
+                                                      const Identity& self, const Upcalls& upcalls,
+                                                      Host& host);
   ~Transport();  // fences and destroys everything; close() first for an orderly end
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;

@@ -24,6 +24,7 @@ void Transport::close() {
     while (!done()) {
       if (monotonic_now() > deadline) return false;
       progress_all();
+      process_clock().pause(std::chrono::nanoseconds::zero());
     }
     return true;
   };

@@ -1,5 +1,5 @@
-// Worker: the one thread of this process that may block: create_qp, create_ah, modify_qp, reg_mr,
-// the fence.
+// Worker: the WorkQueue (host.h) of a machine: the one thread of this process that may block:
+// create_qp, create_ah, modify_qp, reg_mr, the fence.
 //
 // Thread contract: submit() from any thread; jobs run one after the other, in order. stop() lets
 // the running job end and drops the rest.
@@ -12,17 +12,19 @@
 #include <stop_token>
 #include <thread>
 
+#include "plugin/conn/host.h"
+
 namespace mend::conn {
 
-class Worker {
+class Worker final : public WorkQueue {
  public:
   Worker();
-  ~Worker();
+  ~Worker() override;
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  void submit(std::function<void()> job);
-  void stop();
+  void submit(std::function<void()> job) override;
+  void stop() override;
 
  private:
   void run(const std::stop_token& token);

@@ -4,7 +4,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <thread>
+
+#include "plugin/verbs/clock.h"
 
 namespace mend::verbs {
 
@@ -114,18 +115,18 @@ Result<ibv_qp_state> query_state(const Api& api, ibv_qp* qp) {
 
 Result<void> confirm_state(const Api& api, ibv_qp* qp, ibv_qp_state wanted,
                            std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = process_clock().now() + limit;
   while (true) {
     const Result<ibv_qp_state> state = query_state(api, qp);
     if (!state) return tl::unexpected<Error>(state.error());
     if (*state == wanted) return {};
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (process_clock().now() >= deadline) {
       return fail(ETIMEDOUT, "query_qp",
                   fmt::format("QP {:#x} on {} is still {} after {} ms, not {}", qp->qp_num,
                               qp->context->device->name, qp_state_name(*state), limit.count(),
                               qp_state_name(wanted)));
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    process_clock().pause(std::chrono::microseconds(200));
   }
 }
 
