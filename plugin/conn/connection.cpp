@@ -5,8 +5,8 @@
 
 #include "ops/poller.h"
 #include "plugin/conn/control_plane.h"
+#include "plugin/conn/error_policy.h"
 #include "plugin/verbs/log.h"
-#include "plugin/verbs/wc_status.h"
 
 namespace mend::conn {
 
@@ -16,9 +16,10 @@ namespace {
 // named, not repeated.
 EventKind loss_event(int status) {
   if (status < 0) return EventKind::LinkLost;
-  switch (verbs::classify(static_cast<ibv_wc_status>(status))) {
-    case verbs::WcClass::LocalFault:
-    case verbs::WcClass::RemoteAccess:
+  switch (policy_of(static_cast<ibv_wc_status>(status))) {
+    case FaultClass::LocalFault:
+    case FaultClass::RemoteAccess:
+    case FaultClass::NotRepairable:
       return EventKind::NotRepairable;
     default:
       return EventKind::LinkLost;
