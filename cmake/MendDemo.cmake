@@ -1,6 +1,6 @@
 # mend_demo: what ./configure-scripts/demo runs and nothing else, so that a newcomer waits for a short build.
 add_custom_target(mend_demo)
-foreach(part softhca mca_btl_mend)
+foreach(part softhca softhcactl mca_btl_mend mpi_steady)
   if(TARGET ${part})
     add_dependencies(mend_demo ${part})
   endif()

@@ -5,12 +5,18 @@ The job must end well; the injector must have struck, every rank's queue pairs m
 have been replayed, and nothing may have been lost or doubled. With --no-faults the same test must fail: that is checked
 by the test `mpi.flap.needs_faults`.
 
-  flap.py BUILD [--np N] [--flaps N] [--down SECONDS] [--no-faults]
+What a flap cost is what the application saw of it: the round of messages that was under way when the link went down
+ended so much later than the link came back. --story prints that as one line for a person; --check MS limits its median.
+
+  flap.py BUILD [--np N] [--flaps N] [--down SECONDS] [--story] [--check MS] [--json FILE] [--no-faults]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
+import statistics
 import subprocess
 import sys
 import time
@@ -40,42 +46,100 @@ def port(build: Path, fabric: str, state: str) -> None:
                    check=True, capture_output=True, timeout=20)
 
 
-def main() -> int:
+def break_link(build: Path, fabric: str, down_s: float) -> tuple[float, float]:
+    """When the link went down and when it was up again, on the clock that the job's ranks print."""
+    began = time.monotonic()
+    port(build, fabric, "down")
+    time.sleep(down_s)
+    port(build, fabric, "up")
+    return began, time.monotonic()
+
+
+def stalls_of(output: str) -> list[tuple[float, float]]:
+    return [(float(a), float(b)) for a, b in re.findall(r"^stall ([\d.]+) ([\d.]+)$", output, re.MULTILINE)]
+
+
+def standstill(flap: tuple[float, float], stalls: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """The stall that this flap caused: the one that began before the link was up and ended after it."""
+    down, up = flap
+    return next((stall for stall in stalls if stall[0] < up < stall[1] and stall[1] > down), None)
+
+
+def story(flaps: list, costs: list[float], lasted: list[float], stats: dict) -> str:
+    lost = "lost 0, duplicated " + str(verdict.total(stats, "dup_rx"))
+    each = ", ".join(f"{1000 * s:.0f}" for s in lasted)
+    late = ", ".join(f"{1000 * s:.0f}" for s in costs)
+    return (f"The link broke {len(flaps)} times under verified traffic; the job stood still for {each} ms and went on "
+            f"{late} ms after the link was back; {verdict.total(stats, 'replayed')} messages and transfers were "
+            f"replayed, {lost}.")
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
     parser.add_argument("--np", type=int, default=2)
     parser.add_argument("--flaps", type=int, default=3)
     parser.add_argument("--down", type=float, default=0.4)
+    parser.add_argument("--story", action="store_true", help="print only the line for a person if all went well")
+    parser.add_argument("--check", type=float, default=0, help="most milliseconds beyond the outage, median")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--no-faults", action="store_true")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def run_job(args: argparse.Namespace) -> tuple[jobs.Result, list[tuple[float, float]]]:
     build = args.build.resolve()
     seconds = int(args.flaps * (args.down + 1.2)) + 3
     running = jobs.Running(jobs.Job(
-        build=build, np=args.np, program=build / "mpi-tests" / "steady", args=["--seconds", str(seconds)],
+        build=build, np=args.np, program=build / "mpi-tests" / "steady",
+        args=["--seconds", str(seconds), "--stalls", "50"],
         mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT))], timeout=seconds + 60.0))
-    struck = 0
+    flaps = []
     if wait_for_ranks(running.fabric, args.np, 30.0):
         time.sleep(1.0)
         for _ in range(0 if args.no_faults else args.flaps):
-            port(build, running.fabric, "down")
-            time.sleep(args.down)
-            port(build, running.fabric, "up")
-            struck += 1
+            flaps.append(break_link(build, running.fabric, args.down))
             time.sleep(1.2)
-    result = running.finish()
+    return running.finish(), flaps
+
+
+def judge(args: argparse.Namespace, result: jobs.Result, stats: dict, flaps: list, costs: list[float]) -> list[str]:
     wrong = verdict.faults(result, verdict.Demands(np=args.np, healthy=False))
-    stats, _ = verdict.ledger(result)
-    if struck == 0:
+    if not flaps:
         wrong.append("the injector never struck")
     for rank, one in sorted(stats.items()):
         if one["recoveries"] == 0:
             wrong.append(f"rank {rank} never had to recover")
     if verdict.total(stats, "replayed") == 0:
         wrong.append("nothing was replayed")
-    print(f"flaps {struck}, down {args.down} s each; recoveries {verdict.total(stats, 'recoveries')}, replayed "
+    if len(costs) < len(flaps):
+        wrong.append(f"only {len(costs)} of {len(flaps)} flaps were felt by the application")
+    if args.check and costs and 1000 * statistics.median(costs) > args.check:
+        wrong.append(f"the median cost beyond the outage is above {args.check:.0f} ms")
+    return wrong
+
+
+def main() -> int:
+    args = arguments()
+    result, flaps = run_job(args)
+    stats, _ = verdict.ledger(result)
+    stalls = stalls_of(result.output)
+    felt = [(flap, stall) for flap in flaps if (stall := standstill(flap, stalls))]
+    costs = [stall[1] - flap[1] for flap, stall in felt]
+    lasted = [stall[1] - stall[0] for _, stall in felt]
+    wrong = judge(args, result, stats, flaps, costs)
+    if args.story and not wrong:
+        print("   " + story(flaps, costs, lasted, stats))
+        return 0
+    print(f"flaps {len(flaps)}, down {args.down} s each; recoveries {verdict.total(stats, 'recoveries')}, replayed "
           f"{verdict.total(stats, 'replayed')}, in doubt {verdict.total(stats, 'in_doubt')}, doubled "
           f"{verdict.total(stats, 'dup_rx')}, longest outage "
-          f"{max((s['max_outage_us'] for s in stats.values()), default=0) / 1000:.0f} ms")
+          f"{max((s['max_outage_us'] for s in stats.values()), default=0) / 1000:.0f} ms; beyond the outage "
+          f"{', '.join(f'{1000 * c:.0f}' for c in costs)} ms")
+    if args.json:
+        args.json.write_text(json.dumps({"down_s": args.down, "beyond_outage_s": costs, "standstill_s": lasted,
+                                         "recoveries": verdict.total(stats, "recoveries"),
+                                         "replayed": verdict.total(stats, "replayed")}) + "\n")
     for line in wrong:
         print("flap FAILED:", line)
     if wrong:

@@ -1,6 +1,10 @@
 // Verified traffic for a given time (--seconds N, default 5): every rank exchanges messages of
 // mixed sizes with every other, byte for byte checked, and adds to a counter on rank 0 with
 // MPI_Fetch_and_op, whose sum must come out exactly. What a test of broken links runs underneath.
+// --stalls MS: rank 0 prints every round that took longer, "stall BEGIN END" in seconds of
+// CLOCK_MONOTONIC, so that whoever broke the link can tell what each break cost.
+#include <chrono>
+
 #include "mpi-tests/programs/check.h"
 
 namespace {
@@ -9,11 +13,30 @@ using namespace mpitest;
 
 constexpr std::size_t kSizes[] = {8, 300, 5000, 40000, 300000};
 
-int seconds_of(const Session& s) {
+int option(const Session& s, std::string_view name, int otherwise) {
   for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
-    if (s.args[i] == "--seconds") return std::atoi(s.args[i + 1].c_str());
-  return 5;
+    if (s.args[i] == name) return std::atoi(s.args[i + 1].c_str());
+  return otherwise;
 }
+
+double clock_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Remembers when the last round ended, and tells of a round that took too long.
+class StallWatch {
+ public:
+  explicit StallWatch(int limit_ms) : limit_(limit_ms / 1e3) {}
+  void round_done() {
+    const double now = clock_now();
+    if (limit_ > 0 && now - last_ > limit_) std::printf("stall %.6f %.6f\n", last_, now);
+    last_ = now;
+  }
+
+ private:
+  double limit_;
+  double last_ = clock_now();
+};
 
 void exchange(Session& s, int peer, std::uint64_t round, Bytes& out, Bytes& in) {
   const std::size_t bytes = kSizes[round % std::size(kSizes)];
@@ -35,7 +58,8 @@ int main(int argc, char** argv) {
   MPI_Win window = MPI_WIN_NULL;
   MPI_Win_create(&counter, s.rank == 0 ? sizeof counter : 0, sizeof counter, MPI_INFO_NULL,
                  MPI_COMM_WORLD, &window);
-  const double end = MPI_Wtime() + seconds_of(s);
+  const double end = MPI_Wtime() + option(s, "--seconds", 5);
+  StallWatch stalls(s.rank == 0 ? option(s, "--stalls", 0) : 0);
   std::uint64_t rounds = 0;
   for (int go = 1; go != 0; ++rounds) {
     for (int step = 1; step < s.size; ++step) {
@@ -51,6 +75,7 @@ int main(int argc, char** argv) {
     MPI_Win_unlock(0, window);
     go = MPI_Wtime() < end ? 1 : 0;
     MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    stalls.round_done();
   }
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Win_free(&window);
