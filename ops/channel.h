@@ -196,7 +196,12 @@ class alignas(64) Channel {
 
   // All below are called with lock_ held unless they say otherwise.
   // channel_submit.cpp
-  bool send_fast(Frag& frag, std::uint8_t tag, bool want_callback, std::uint8_t user_hold);
+  template <bool kCallback>
+  bool send_fast(Frag& frag, std::uint8_t tag, std::uint8_t user_hold);
+  // Takes the lock over and lets it go.
+  [[gnu::noinline]] void send_slow(Frag& frag, std::uint8_t tag, bool want_callback,
+                                   std::uint8_t user_hold);
+  void push_sent(Frag& frag);
   [[gnu::cold, gnu::noinline]] void undo_fast_send(LogEntry& entry, int refused);
   void refill_fast_sends();
   [[gnu::noinline]] void submit_locked(Frag& frag, Kind kind, std::uint8_t tag, std::uint32_t aux,
@@ -337,3 +342,5 @@ class alignas(64) Channel {
 };
 
 }  // namespace mend::ops
+
+#include "ops/channel_inline.h"

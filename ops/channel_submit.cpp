@@ -16,79 +16,15 @@ constexpr std::uint32_t kMaxUnsignalledHold = 4096;
 
 }  // namespace
 
-[[gnu::flatten]] void Channel::send_owned(Frag& frag, std::uint8_t tag) {
-  lock_.lock();
-  if (send_fast(frag, tag, false, 0)) [[likely]] {
-    lock_.unlock();
-    return;
-  }
-  submit_locked(frag, Kind::Data, tag, 0, false, 0);
+void Channel::send_slow(Frag& frag, std::uint8_t tag, bool want_callback, std::uint8_t user_hold) {
+  submit_locked(frag, Kind::Data, tag, 0, want_callback, user_hold);
   lock_.unlock();
   if (events_pending()) [[unlikely]] {
     run_events();
   }
 }
 
-[[gnu::flatten]] void Channel::send(Frag& frag, std::uint8_t tag, bool want_callback) {
-  lock_.lock();
-  if (send_fast(frag, tag, want_callback, kHoldUser)) [[likely]] {
-    lock_.unlock();
-    return;
-  }
-  submit_locked(frag, Kind::Data, tag, 0, want_callback, kHoldUser);
-  lock_.unlock();
-  if (events_pending()) [[unlikely]] {
-    run_events();
-  }
-}
-
-// A small SEND that may go at once: everything that could forbid or complicate it was looked at
-// when fast_sends_ was filled, and whatever changes the answer for the worse sets it to 0. False:
-// nothing happened.
-bool Channel::send_fast(Frag& frag, std::uint8_t tag, bool want_callback, std::uint8_t user_hold) {
-  const std::uint32_t length = frag.length;
-  if (fast_sends_ == 0 || length > fast_payload_) {
-    return false;
-  }
-  --fast_sends_;
-  const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
-  const auto seq = static_cast<std::uint32_t>(tx_next_);
-  const std::uint32_t position = sq_posted_;
-  LogEntry& entry = log_.append_posted();
-  entry.object = &frag;
-  entry.length = length;
-  entry.seq = seq;
-  entry.sq_position = position;
-  entry.kind = LogKind::Send;
-  entry.flags = kLogEverPosted;
-  entry.spare = 0;
-  tx_sent_ = ++tx_next_;
-  frag.held.store(static_cast<std::uint8_t>(kHoldPeer | user_hold), std::memory_order_relaxed);
-  frag.header = DataHeader{.seq = seq,
-                           .ack = static_cast<std::uint32_t>(rx_next),
-                           .epoch_lo = epoch_lo_,
-                           .tag = tag,
-                           .kind = static_cast<std::uint8_t>(Kind::Data),
-                           .aux = 0};
-  entry.offset = send_bytes_;
-  send_bytes_ += length;
-  sge_.addr = reinterpret_cast<std::uint64_t>(&frag.header);
-  sge_.length = length + static_cast<std::uint32_t>(sizeof(DataHeader));
-  wr_.wr_id = log_wr_base_ | position;
-  note_told(rx_next);
-  if (want_callback) {
-    home_.push_sent(frag);
-  }
-  ibv_send_wr* bad = nullptr;
-  const int refused = post_send_(lane_.qp, &wr_, &bad);
-  if (refused != 0) [[unlikely]] {
-    undo_fast_send(entry, refused);
-    return true;
-  }
-  sq_posted_ = position + 1;
-  ++unsignalled_;
-  return true;
-}
+void Channel::push_sent(Frag& frag) { home_.push_sent(frag); }
 
 // Accepted all the same: it goes with the next lane.
 void Channel::undo_fast_send(LogEntry& entry, int refused) {

@@ -140,12 +140,17 @@ Frag* FragPool::refill() {
   }
   auto* frag = static_cast<Frag*>(ucs_mpool_get(&ucs_->pool));
   exhausted_ = frag == nullptr;
+  taken_ += frag == nullptr ? 0 : 1;
   return frag;
 }
 
 FragPoolCounters FragPool::counters() const {
   lock_.lock();
-  const FragPoolCounters counters{.live = live_, .chunks = chunks_, .bytes = bytes_};
+  FragPoolCounters counters{.live = taken_, .chunks = chunks_, .bytes = bytes_};
+  for (const Frag* frag = free_; frag != nullptr;
+       frag = reinterpret_cast<const Frag*>(frag->due_next)) {
+    --counters.live;
+  }
   lock_.unlock();
   return counters;
 }

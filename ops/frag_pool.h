@@ -49,7 +49,6 @@ class FragPool {
       frag = refill();
     }
     if (frag != nullptr) [[likely]] {
-      ++live_;
       frag->held.store(kHoldUser, std::memory_order_relaxed);
     }
     lock_.unlock();
@@ -59,7 +58,6 @@ class FragPool {
     lock_.lock();
     frag.due_next = reinterpret_cast<DueLink>(free_);
     free_ = &frag;
-    --live_;
     lock_.unlock();
   }
   std::uint32_t capacity() const { return config_.payload_bytes; }
@@ -73,7 +71,7 @@ class FragPool {
   mutable SpinLock lock_;
   // Under lock_, as is what follows: Frags in front of the ucs pool, hottest first.
   Frag* free_ = nullptr;
-  std::uint64_t live_ = 0;
+  std::uint64_t taken_ = 0;  // from the ucs pool, ever
   std::uint64_t chunks_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint32_t refused_ = 0;

@@ -22,6 +22,7 @@ enum LogFlag : std::uint8_t {
   kLogEverPosted = 2,  // was handed to some QP before: a later post is a replay
   kLogCallback = 4,    // the submitter wants Frag::sent
   kLogWire = 8,        // the posted WR reads the Frag: kHoldWire is set
+  kLogRepaired = 16,   // its keys or memory were refused once and renewed
 };
 
 struct LogEntry {
@@ -54,7 +55,10 @@ class OpLog {
     posted_ = end_ + 1;
     return ring_[end_++ & mask_];
   }
-  std::uint64_t room() const { return limit_ - end_; }
+  std::uint64_t room() {
+    limit_ = base() + mask_ + 1;
+    return limit_ - end_;
+  }
 
   LogEntry& at(std::uint64_t position) { return ring_[position & mask_]; }
   const LogEntry& at(std::uint64_t position) const { return ring_[position & mask_]; }

@@ -76,8 +76,9 @@ template <bool kForFence>
 int Poller::poll(RecvBuf*& direct) {
   ibv_wc completions[kBatch];
   const int count = ibv_poll_cq(cq_, kBatch, completions);
-  for (int i = 0; i < count; ++i) {
-    dispatch<kForFence>(completions[i], direct);
+  const ibv_wc* wc = completions;
+  for (int left = count; left > 0; --left) {
+    dispatch<kForFence>(*wc++, direct);
   }
   return count;  // negative: a dead CQ, which its asynchronous event reports
 }

@@ -82,13 +82,13 @@ Connection::Connection(ControlPlane& plane, Peer& peer, ConnId id, std::uint32_t
       home_(home),
       remote_(remote),
       cell_(cell),
-      target_{plane.upcalls().receive, plane.upcalls().context, home.rail->id(), &peer},
+      origin_{plane.upcalls().context, home.rail->id(), &peer},
       channel_(home.rail->poller(), channel_config(plane, home, remote, cell), channel_events()),
       fsm_(make_fsm(role_of(plane.jobid(), plane.self().rank, peer.jobid, peer.rank),
                     plane.fsm_config(), plane.random())),
       address_{remote.gid, remote.lid, remote.ud_qpn, remote.ud_qkey} {}
 
-Connection::~Connection() { home_.rail->poller().forget(channel_, &target_); }
+Connection::~Connection() { home_.rail->poller().forget(channel_, &origin_); }
 
 void Connection::post(const Event& event) {
   plane_.service().post([this, event] { handle(event); });

@@ -19,18 +19,10 @@
 #include "plugin/conn/peer.h"
 #include "plugin/conn/rail_unit.h"
 
+#include "plugin/conn/transport.h"
 namespace mend::conn {
 
 class ControlPlane;
-
-// What a receive is delivered to: the upper layer's upcall, with the names it wants.
-struct DeliverTarget {
-  void (*receive)(void* context, RailId rail, Peer* peer, std::uint8_t tag,
-                  std::span<const std::byte> payload) = nullptr;
-  void* context = nullptr;
-  RailId rail;
-  Peer* peer = nullptr;
-};
 
 struct ConnectionStats {
   std::atomic<std::uint64_t> ups{0};            // times Active was reached on a new queue pair
@@ -108,7 +100,7 @@ class Connection {
   RailUnit& home_;
   const RailAddress remote_;
   const AckCells::Cell cell_;
-  DeliverTarget target_;
+  Origin origin_;  // what receives of this connection are delivered with
   ops::Channel channel_;
   ConnectionStats stats_;
   std::atomic<bool> closed_{false};

@@ -15,11 +15,6 @@ constexpr std::chrono::milliseconds kFenceLimit{2000};
 constexpr std::uint32_t kMaxRdAtomic =
     16;  // enough for any round trip; more only costs the device memory
 
-void deliver(void* context, std::uint8_t tag, std::span<const std::byte> payload) {
-  auto* target = static_cast<DeliverTarget*>(context);
-  target->receive(target->context, target->rail, target->peer, tag, payload);
-}
-
 verbs::Gid to_verbs(const Gid& gid) {
   verbs::Gid out;
   std::copy(gid.begin(), gid.end(), out.begin());
@@ -140,7 +135,7 @@ Result<void> Connection::connect(const Endpoint& remote) {
   lane.remote_rail = remote.rail;
   lane.ack_cell_addr = remote.ack_cell_addr;
   lane.ack_cell_rkey = remote.ack_cell_rkey;
-  home_.rail->poller().add_lane(lane.qpn, lane.epoch, channel_, &deliver, &target_);
+  home_.rail->poller().add_lane(lane.qpn, lane.epoch, channel_, plane_.upcalls().receive, &origin_);
   channel_.attach(lane);
   work_.lane = true;
   if (auto done = home_.pool->to_rtr(*work_.qp, params); !done) return done;

@@ -70,7 +70,8 @@ class ControlPlane {
     for (const auto& connection : connections_)
       if (connection) fn(*connection);
   }
-  bool attention_wanted() const { return attention_.load(std::memory_order_relaxed); }
+  // Somebody has to call attention(); read by every progress call.
+  const std::atomic<bool>& attention_flag() const { return attention_; }
   int attention();  // progress: calls gave_up and unknown_peer upcalls; returns how many
   std::uint64_t dropped(DropReason reason) const {
     return drops_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);

@@ -52,7 +52,14 @@ Result<std::unique_ptr<ops::FragPool>> make_pool(const char* name, std::uint32_t
 
 }  // namespace
 
-Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
+  for (const RailUnit& unit : impl_->rails) {
+    pollers_[unit.rail->id().value] = &unit.rail->poller();
+    ++pollers_end_;
+  }
+  attention_ = &impl_->plane->attention_flag();
+  small_frags_ = impl_->small.get();
+}
 
 Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const Identity& self,
                                                      const Upcalls& upcalls) {
@@ -136,9 +143,11 @@ void Transport::deregister_region(Region& region) { impl_->registry->remove(regi
 
 int Transport::progress(RailId rail) {
   int events = impl_->rails[rail.value].rail->poller().progress();
-  if (impl_->plane->attention_wanted()) events += impl_->plane->attention();
+  if (attention_->load(std::memory_order_relaxed)) events += attend();
   return events;
 }
+
+int Transport::attend() { return impl_->plane->attention(); }
 
 bool Transport::flushed() const {
   bool quiet = true;

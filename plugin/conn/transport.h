@@ -7,6 +7,8 @@
 // the service or worker thread.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +17,8 @@
 #include <vector>
 
 #include "ops/channel.h"
+#include "ops/frag_pool.h"
+#include "ops/poller.h"
 #include "ops/request.h"
 #include "plugin/conn/params.h"
 #include "plugin/verbs/error.h"
@@ -36,11 +40,18 @@ struct Identity {
   std::uint32_t expected_peers = 1;  // other processes of the job, for sizing only
 };
 
+// Where a message came from.
+struct Origin {
+  void* context = nullptr;  // Upcalls::context
+  RailId rail;              // home rail of the connection
+  Peer* peer = nullptr;
+};
+
 // How the layer above is called. All from progress() only.
 struct Upcalls {
-  // A Data message from `peer` on home rail `rail`; payload valid during the call.
-  void (*receive)(void* context, RailId rail, Peer* peer, std::uint8_t tag,
-                  std::span<const std::byte> payload) = nullptr;
+  // A Data message; `origin` is an Origin, payload is valid during the call. Called straight from
+  // the Poller, with nothing in between.
+  ops::DeliverFn receive = nullptr;
   // Giving up on a peer: once per peer, after max_outage or at a fault that cannot be repaired.
   // text is the reason for a person.
   void (*gave_up)(void* context, Peer* peer, const std::string& text) = nullptr;
@@ -102,12 +113,25 @@ class Transport {
   // Fragments, registered for every rail. size classes small_frag_size and max_send_size; nullptr
   // only when memory is exhausted.
   ops::Frag* alloc_frag(std::uint32_t payload_bytes);
+  // The smaller class itself, for a caller to whom the call above is too long; may be null.
+  ops::FragPool* small_frags() const { return small_frags_; }
   void release_user(ops::Frag& frag);  // the upper layer is done with it (clears kHoldUser)
 
   Result<void> register_region(void* base, std::size_t bytes, unsigned access, Region& out);
   void deregister_region(Region& region);
 
   int progress(RailId rail);
+  // The same on every rail.
+  int progress() {
+    int events = 0;
+    for (ops::Poller* const* poller = pollers_.data(); poller != pollers_end_; ++poller) {
+      events += (*poller)->progress();
+    }
+    if (attention_->load(std::memory_order_relaxed)) [[unlikely]] {
+      events += attend();
+    }
+    return events;
+  }
   bool flushed() const;  // no log entry and no callback outstanding anywhere
   void close();          // orderly end of all connections (BYE), bounded
 
@@ -118,6 +142,13 @@ class Transport {
 
  private:
   struct Impl;
+  [[gnu::cold, gnu::noinline]] int attend();
+
+  // What progress() and sending need, flat; in impl_.
+  std::array<ops::Poller*, kMaxRails> pollers_{};
+  ops::Poller* const* pollers_end_ = pollers_.data();
+  const std::atomic<bool>* attention_ = nullptr;
+  ops::FragPool* small_frags_ = nullptr;
   std::unique_ptr<Impl> impl_;
   explicit Transport(std::unique_ptr<Impl> impl);
 };

@@ -76,17 +76,19 @@ mca_btl_base_endpoint_t* sender(Runtime& rt, RailId rail, const conn::Peer* peer
   return entry == nullptr ? nullptr : entry->endpoints[rail.value].get();
 }
 
-void on_receive(void* context, RailId rail, conn::Peer* peer, std::uint8_t tag,
-                std::span<const std::byte> payload) {
-  auto& rt = *static_cast<Runtime*>(context);
-  if (rt.modules[rail.value]->upper_closed) [[unlikely]] {
+void on_receive(void* from, std::uint8_t tag, std::span<const std::byte> payload) {
+  const auto& origin = *static_cast<const conn::Origin*>(from);
+  auto& rt = *static_cast<Runtime*>(origin.context);
+  Module& module = *rt.by_rail[origin.rail.value];
+  if (module.upper_closed) [[unlikely]] {
     return;
   }
-  compat::receive_upcall(&rt.modules[rail.value]->super, sender(rt, rail, peer), tag, payload);
+  compat::receive_upcall(&module.super, sender(rt, origin.rail, origin.peer), tag, payload);
 }
 
 void on_self_receive(void* context, RailId rail, std::uint8_t tag, ops::Frag& frag) {
-  on_receive(context, rail, nullptr, tag, std::span<const std::byte>(frag.payload(), frag.length));
+  conn::Origin origin{context, rail, nullptr};
+  on_receive(&origin, tag, std::span<const std::byte>(frag.payload(), frag.length));
 }
 
 void release_frag(void* context, ops::Frag& frag) {
@@ -145,6 +147,12 @@ void make_modules(Runtime& rt) {
     module->self = &rt.self;
     module->held_limit = settings().conn.held_bytes_per_peer;
     fit_to_rail(*module, rails[i]);
+    if (ops::FragPool* small = rt.transport->small_frags(); small != nullptr) {
+      module->small = small;
+      module->small_bytes =
+          std::min<std::size_t>(small->capacity(), module->super.btl_max_send_size);
+    }
+    rt.by_rail[i] = module.get();
     rt.modules.push_back(std::move(module));
   }
   rt.modules_live = rt.modules.size();
@@ -255,11 +263,10 @@ int progress() noexcept {
   if (rt == nullptr) [[unlikely]] {
     return 0;
   }
-  int events = 0;
-  for (std::size_t rail = 0; rail < rt->modules.size(); ++rail) {
-    events += rt->transport->progress(RailId{static_cast<std::uint8_t>(rail)});
+  int events = rt->transport->progress();
+  if (rt->self.pending()) [[unlikely]] {
+    events += rt->self.progress();
   }
-  if (rt->self.pending()) events += rt->self.progress();
   flush_log();
   return events;
 }

@@ -29,6 +29,7 @@ struct Runtime {
   std::unique_ptr<conn::Transport> transport;
   std::unique_ptr<RegistrationCache> registrations;  // destroyed before the transport
   std::vector<std::unique_ptr<Module>> modules;      // by rail
+  std::array<Module*, kMaxRails> by_rail{};          // the same, for receiving
   PeerTable peers;
   SelfPath self;
   // Endpoints of processes that Open MPI removed: callbacks still due name them until the transport

@@ -21,6 +21,9 @@ struct Module {
   RailId rail;
   conn::Transport* transport = nullptr;
   SelfPath* self = nullptr;
+  // Fragments up to so many bytes come straight from this pool; 0: ask the transport.
+  ops::FragPool* small = nullptr;
+  std::size_t small_bytes = 0;
   std::uint64_t held_limit = 0;  // bytes held for a peer beyond which bulk data is refused
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;
   // Set in finalize: the layers above may be unloaded by then, so nothing calls up any more.

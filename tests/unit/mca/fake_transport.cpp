@@ -24,7 +24,11 @@ struct Transport::Impl {
   std::uint32_t next_id = 1;
 };
 
-Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) { ++fake().alive; }
+Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
+  static const std::atomic<bool> calm{false};
+  attention_ = &calm;
+  ++fake().alive;
+}
 Transport::~Transport() { --fake().alive; }
 
 Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const Identity& self,
@@ -84,6 +88,7 @@ Result<void> Transport::register_region(void*, std::size_t bytes, unsigned acces
 void Transport::deregister_region(Region&) { --fake().regions_out; }
 
 int Transport::progress(RailId) { return 0; }
+int Transport::attend() { return 0; }
 bool Transport::flushed() const { return true; }
 void Transport::close() {
   if (fake().during_close != nullptr) fake().during_close();

@@ -357,8 +357,8 @@ TEST_F(ModuleTest, NothingIsToldToAnyoneAtTheEnd) {
   s.self();
   fake().during_close = [] {
     static const std::byte late[4] = {};
-    fake().upcalls.receive(fake().upcalls.context, RailId{0}, nullptr, kTag,
-                           std::span<const std::byte>(late));
+    conn::Origin from{fake().upcalls.context, RailId{0}, nullptr};
+    fake().upcalls.receive(&from, kTag, std::span<const std::byte>(late));
   };
   s.finish();
   EXPECT_TRUE(fake().closed);

@@ -20,10 +20,10 @@ std::string fabric_name() {
   return "test." + std::to_string(getpid()) + "." + std::to_string(count++);
 }
 
-void on_receive(void* context, RailId, conn::Peer* peer, std::uint8_t tag,
-                std::span<const std::byte> payload) {
-  auto* rank = static_cast<Rank*>(context);
-  const auto name = rank->names.find(peer);
+void on_receive(void* from, std::uint8_t tag, std::span<const std::byte> payload) {
+  const auto* origin = static_cast<const conn::Origin*>(from);
+  auto* rank = static_cast<Rank*>(origin->context);
+  const auto name = rank->names.find(origin->peer);
   rank->inbox.push_back({name == rank->names.end() ? 0xffffffffu : name->second,
                          tag,
                          {payload.begin(), payload.end()}});
