@@ -8,8 +8,9 @@ set(matrix_programs pingpong flood matching datatypes collectives reductions com
 set(expect_rma --expect puts,gets,atomics)
 set(expect_fetch_sum --expect atomics)
 set(expect_put_notify --expect puts)
-foreach(program pingpong flood matching datatypes collectives reductions comms threads ring readonly remap forkexec
-        compute)
+# A registration cache that is not told of munmap keeps 64 registrations of this program at least.
+set(expect_remap --expect sends,recvs --most mrs_live_max=40)
+foreach(program pingpong flood matching datatypes collectives reductions comms threads ring readonly forkexec compute)
   set(expect_${program} --expect sends,recvs)
 endforeach()
 # mend reaches the own rank, so the crash of Open MPI 4.1.4 that rma avoids over other BTLs must not show.

@@ -34,6 +34,8 @@ def arguments() -> argparse.Namespace:
     add("--timeout", type=float, default=60.0, help="seconds")
     add("--expect", default="", help="counters that must move: sends,puts,gets,atomics")
     add("--forbid", default="", help="counters that must stay 0")
+    add("--most", action="append", default=[], metavar="COUNTER=N",
+        help="a counter that must not be above N, all ranks together")
     add("--rails", type=int, default=1, help="rails that every rank must have used")
     add("--foreign", action="store_true", help="a program without the mpi-test ok line (OSU)")
     add("--idle", action="store_true", help="the program itself sends nothing between ranks")
@@ -85,7 +87,9 @@ def main() -> int:
     demands = verdict.Demands(np=options.np, mend="mend" in options.btl,
                               ok_line=not options.foreign, moves=names(options.expect),
                               still=names(options.forbid), idle=options.idle,
-                              more_ranks=options.spawns, rails=options.rails)
+                              more_ranks=options.spawns, rails=options.rails,
+                              bounds={name: int(value) for name, value in
+                                      (pair.split("=", 1) for pair in options.most)})
     result = jobs.run(job)
     wrong = verdict.faults(result, demands)
     if wrong or options.show:

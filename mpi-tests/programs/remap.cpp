@@ -45,6 +45,24 @@ void renew(std::byte* base, std::size_t size, Renewal how) {
   }
 }
 
+// No address comes twice: what was unmapped is kept free of other mappings.
+void pass_buffers_of_one_use(Session& s, int right, int left) {
+  constexpr std::size_t kSize = 262144;
+  Bytes in(kSize);
+  for (int i = 0; i < 64; ++i) {
+    std::byte* out = map_at(nullptr, kSize);
+    fill({out, kSize}, seed_of(u64(s.rank), u64(i), 77));
+    MPI_Sendrecv(out, as_int(kSize), MPI_BYTE, right, 2, in.data(), as_int(kSize), MPI_BYTE, left,
+                 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    s.sent(kSize);
+    verify(in, seed_of(u64(left), u64(i), 77), "remap once " + std::to_string(i));
+    MPI_Barrier(MPI_COMM_WORLD);
+    require(munmap(out, kSize) == 0, "remap once", "munmap");
+    require(mmap(out, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == out,
+            "remap once", "mmap");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -74,5 +92,6 @@ int main(int argc, char** argv) {
     munmap(out, size);
     munmap(in, size);
   }
+  pass_buffers_of_one_use(s, right, left);
   return s.finish();
 }
