@@ -31,6 +31,8 @@
  *  93 COMMIT(e) obeyed in Nudging(e)
  * -DWRITTEN: NUDGE(e) in Requesting(e) is a no-op and Nudging(e) answers REQ(e) with the identical REP of its dead QP.
  *   Default (mended): NUDGE(e) in Requesting(e) means e+1, Nudging(e) stays silent on REQ(e).
+ * -DTRACE prints every step of a machine in the form that trace.h describes; conformance_test.cpp replays it in the real ones.
+ * -DGOAL=n makes reaching goal n an error: its trail is a schedule that gets there.
  */
 #ifndef MUT
 #define MUT 0
@@ -66,32 +68,58 @@ byte reqRx[EM];           /* REQ(e).rx_next; REQ(1..ep[L]) are in the set */
 bool rep[EM]; byte repRx[EM];
 bool com[EM], nud[EM];
 #define SENT_REQ(e) ((e) <= ep[L] && (e) > 0)
-/* what arrives: a ghost (any time before quiet) or what the sender's state keeps retransmitting */
-#define GOT_REQ(e)  ((!quiet && SENT_REQ(e)) || (st[L] == Requesting && ep[L] == (e)))
-#if MUT == 22
-#define GOT_REP(e)  (!quiet && rep[e])
-#elif defined(WRITTEN)
-#define GOT_REP(e)  ((!quiet && rep[e]) || (ep[F] == (e) && (st[F] == Prepared || st[F] == Replaying || st[F] == Active || st[F] == Nudging)))
-#else
-#define GOT_REP(e)  ((!quiet && rep[e]) || (ep[F] == (e) && (st[F] == Prepared || st[F] == Replaying || st[F] == Active)))
-#endif
 #define UP(s) (st[s] == Replaying || st[s] == Active)
+/* the epoch of which a side keeps repeating a message (REP: in answer to a repeated REQ) */
+#define NONE 255
+#define KEEPS_REQ (st[L] == Requesting -> ep[L] : NONE)
+#if MUT == 22
+#define KEEPS_REP NONE
+#elif defined(WRITTEN)
+#define KEEPS_REP ((st[F] == Prepared || UP(F) || st[F] == Nudging) -> ep[F] : NONE)
+#else
+#define KEEPS_REP ((st[F] == Prepared || UP(F)) -> ep[F] : NONE)
+#endif
 #if MUT == 61
 #ifdef HB
-#define GOT_COM(e)  ((!quiet && com[e]) || (st[L] == Active && ep[L] == (e)))
+#define KEEPS_COM (st[L] == Active -> ep[L] : NONE)
 #else
-#define GOT_COM(e)  (!quiet && com[e])
+#define KEEPS_COM NONE
 #endif
-#elif MUT == 52
-#define GOT_COM(e)  ((!quiet && SENT_REQ(e)) || (UP(L) && ep[L] == (e)))
 #else
-#define GOT_COM(e)  ((!quiet && com[e]) || (UP(L) && ep[L] == (e)))
+#define KEEPS_COM (UP(L) -> ep[L] : NONE)
 #endif
 #if MUT == 71
-#define GOT_NUD(e)  (!quiet && nud[e])
+#define KEEPS_NUD NONE
 #else
-#define GOT_NUD(e)  ((!quiet && nud[e]) || (st[F] == Nudging && ep[F] == (e)))
+#define KEEPS_NUD (st[F] == Nudging -> ep[F] : NONE)
 #endif
+/* the epoch of which a side takes a message; anything else that arrives changes nothing. REQ: this epoch and later ones */
+#define TAKES_REP (st[L] == Requesting -> ep[L] : NONE)
+#if !defined(WRITTEN) && MUT != 92
+#define TAKES_NUD ((st[L] == Closed || st[L] == Requesting || UP(L)) -> ep[L] : NONE)
+#else
+#define TAKES_NUD ((st[L] == Closed || UP(L)) -> ep[L] : NONE)
+#endif
+#define TAKES_REQ (st[F] != Fencing -> ep[F] + 1 : NONE)
+#define TAKES_COM (st[F] == Prepared -> ep[F] : NONE)
+/* what arrives: a ghost (any time before quiet) or what the sender's state keeps repeating */
+#define GOT_REQ(e)  ((!quiet && SENT_REQ(e)) || KEEPS_REQ == (e))
+#define GOT_REP(e)  ((!quiet && rep[e]) || KEEPS_REP == (e))
+#if MUT == 52
+#define GOT_COM(e)  ((!quiet && SENT_REQ(e)) || KEEPS_COM == (e))
+#else
+#define GOT_COM(e)  ((!quiet && com[e]) || KEEPS_COM == (e))
+#endif
+#define GOT_NUD(e)  ((!quiet && nud[e]) || KEEPS_NUD == (e))
+
+/* --- the trace --- */
+#ifdef TRACE
+#define SAY(...) printf(__VA_ARGS__)
+#else
+#define SAY(...) skip
+#endif
+#define END(s) SAY("mend end %d %e %d takes REP %d NUDGE %d REQ %d COMMIT %d keeps REQ %d REP %d COMMIT %d NUDGE %d\n", s, st[s], ep[s], \
+                   TAKES_REP, TAKES_NUD, TAKES_REQ, TAKES_COM, KEEPS_REQ, KEEPS_REP, KEEPS_COM, KEEPS_NUD)
 
 /* --- RC --- */
 chan wire[2*EM] = [DEP] of { byte };        /* X(s,e): packets of sender s in flight on QP(e) */
@@ -128,7 +156,7 @@ bool putDone, mem;
 SCRATCH byte o, e, k, smp;                  /* never live between steps */
 
 inline settle(s) {                          /* Replaying --log empty--> Active */
-  if :: st[s] == Replaying && LOGEMPTY(s) -> st[s] = Active :: else fi;
+  if :: st[s] == Replaying && LOGEMPTY(s) -> st[s] = Active; SAY("mend log %d\n", s) :: else fi;
   assert(!(st[L] == Active && st[F] == Active) || (ep[L] == ep[F] && !mism))            /* I3 */
 }
 inline startReplay(s, r) {                  /* enter Replaying with the peer's progress r */
@@ -142,7 +170,7 @@ inline startReplay(s, r) {                  /* enter Replaying with the peer's p
 #ifndef HARM
   do :: k < sub[s] -> assert(!DONE(s,k)); k++ :: else -> break od;                      /* the undone ops are a suffix of the log */
 #endif
-  st[s] = Replaying; settle(s)
+  st[s] = Replaying; SAY("mend replay %d %d\n", s, r); settle(s)
 }
 inline deliver(s, q) {                      /* no dedup on purpose: I10 */
   assert(q == rxn[s]);                                                                  /* I1, I10: in order, no gap, no duplicate */
@@ -171,71 +199,78 @@ inline fence(s) {                           /* RESET, drain the CQ, then sample 
   :: s == L -> skip
 #endif
   :: else -> smp = rxn[s]
-  fi
+  fi;
+  SAY("mend fenced %d %d %d %d\n", s, smp, acked[s], SSUB(s))
 }
 /* data side, the same for both roles */
 inline post(s)  { d_step { UP(s) && nxt[s] < sub[s] && nfull(wire[X(s,ep[s])]) ->
     if :: alive[X(PEER(s),ep[s])] != 2 && !mism && brk[s] < 2 -> wire[X(s,ep[s])]!(ISPUT(s,nxt[s]) -> PUT : SEQ(s,nxt[s])) :: else fi;
     nxt[s] = nxt[s] + 1 } }
 inline compl(s) { d_step { UP(s) && cqe[s] < exe[s] && !brk[s] ->      /* success CQE */
-    cqe[s] = exe[s]; if :: PD == s && cqe[s] >= NS(s) -> putDone = true :: else fi; settle(s) } }
+    SAY("mend step %d data 0\n", s); cqe[s] = exe[s]; if :: PD == s && cqe[s] >= NS(s) -> putDone = true :: else fi; settle(s); END(s) } }
 /* software ack: over RC (piggyback, ack cell) it needs the peer's QP; by HB it may come or not, so only before quiet */
 inline ackin(s) { d_step { acked[s] < rxn[PEER(s)] &&
     (!quiet || (UP(s) && UP(PEER(s)) && ep[L] == ep[F] && !brk[PEER(s)] && alive[X(s,ep[s])] == 1 && !mism)) ->
-    acked[s] = rxn[PEER(s)]; settle(s) } }
+    SAY("mend step %d data 0\n", s); acked[s] = rxn[PEER(s)]; settle(s); END(s) } }
 #define OWESACK(s) (rxn[s] > acked[PEER(s)])
 /* error CQE: something of mine is outstanding (WR or ack write) and cannot get through any more */
 #define LINKLOST(s) (UP(s) && (brk[s] || mism || alive[X(PEER(s),ep[s])] != 1) && (cqe[s] < nxt[s] || OWESACK(s)))
 
 inline toPrepared(n) {
   ep[F] = n; alive[X(F,n)] = 1; brk[F] = 0; repRx[n] = smp; rep[n] = true; st[F] = Prepared; fpend = 0;
+  SAY("mend send 1 REP %d %d\n", n, smp);
 #if MUT == 51
   startReplay(F, reqRx[n]);
 #endif
 }
 inline request() {                          /* L takes the next epoch */
   ep[L] = ep[L] + 1; assert(ep[L] <= 1 + faults);                                       /* L3: one epoch per fault at most */
-  reqRx[ep[L]] = smp; st[L] = Requesting
+  reqRx[ep[L]] = smp; st[L] = Requesting; SAY("mend send 0 REQ %d %d\n", ep[L], smp)
 }
+
+inline connect(n, from) {                   /* L uses REP(from) for its QP(n) */
+  alive[X(L,n)] = 1; brk[L] = 0; mism = false; com[n] = true; SAY("mend send 0 COMMIT %d 0\n", n);
+  startReplay(L, repRx[from])
+}
+inline nudge() { nud[ep[F]] = true; st[F] = Nudging; SAY("mend send 1 NUDGE %d 0\n", ep[F]) }
 
 proctype Leader() {
 end:  do
-  :: d_step { MAYSUB(L) -> sub[L] = sub[L] + 1; if :: st[L] == Closed -> smp = 0; request() :: UP(L) -> skip :: else fi }
-  :: d_step { st[L] == Closed && GOT_NUD(0) -> smp = 0; request() }
-  :: d_step { st[L] == Fencing -> fence(L); request() }
-  :: d_step { st[L] == Requesting && GOT_REP(ep[L]) ->
-       alive[X(L,ep[L])] = 1; brk[L] = 0; mism = false; com[ep[L]] = true; startReplay(L, repRx[ep[L]]) }
-  :: d_step { UP(L) && GOT_NUD(ep[L]) -> st[L] = Fencing }
-#if !defined(WRITTEN) && MUT != 92
-  :: d_step { st[L] == Requesting && GOT_NUD(ep[L]) -> st[L] = Fencing }
-#endif
-  :: d_step { LINKLOST(L) -> st[L] = Fencing }
+  :: d_step { MAYSUB(L) -> SAY("mend step 0 submit 0\n"); sub[L] = sub[L] + 1;
+       if :: st[L] == Closed -> smp = 0; request() :: UP(L) -> skip :: else fi; END(L) }
+  :: d_step { st[L] == Closed && GOT_NUD(0) -> SAY("mend step 0 NUDGE 0\n"); smp = 0; request(); END(L) }
+  :: d_step { st[L] == Fencing -> SAY("mend step 0 fence 0\n"); fence(L); request(); END(L) }
+  :: d_step { TAKES_REP != NONE && GOT_REP(ep[L]) -> SAY("mend step 0 REP %d\n", ep[L]); connect(ep[L], ep[L]); END(L) }
+  :: d_step { st[L] != Closed && TAKES_NUD != NONE && GOT_NUD(ep[L]) -> SAY("mend step 0 NUDGE %d\n", ep[L]); st[L] = Fencing; END(L) }
+  :: d_step { LINKLOST(L) -> SAY("mend step 0 lost 0\n"); st[L] = Fencing; END(L) }
   :: post(L)
   :: compl(L)
   :: ackin(L)
-  :: d_step { nempty(rcq[L]) -> rcq[L]?e,o; deliver(L, o) }
+  :: d_step { nempty(rcq[L]) -> rcq[L]?e,o; SAY("mend step 0 receive %d\n", e); deliver(L, o); END(L) }
 #if MUT == 31
-  :: d_step { st[L] == Requesting && ep[L] > 1 && !quiet && rep[ep[L]-1] ->
-       alive[X(L,ep[L])] = 1; brk[L] = 2; mism = true; com[ep[L]] = true; startReplay(L, repRx[ep[L]-1]) }
+  :: d_step { st[L] == Requesting && ep[L] > 1 && !quiet && rep[ep[L]-1] -> SAY("mend step 0 REP %d\n", ep[L]-1);
+       connect(ep[L], ep[L]-1); brk[L] = 2; mism = true; END(L) }
 #endif
 #if MUT == 32
-  :: d_step { UP(L) && !quiet && nxt[L] > 0 -> startReplay(L, repRx[ep[L]]) }
+  :: d_step { UP(L) && !quiet && nxt[L] > 0 -> SAY("mend step 0 REP %d\n", ep[L]); startReplay(L, repRx[ep[L]]); END(L) }
 #endif
 #if MUT == 72
-  :: d_step { (UP(L) || st[L] == Requesting) && ep[L] > 0 && !quiet && nud[ep[L]-1] -> st[L] = Fencing }
+  :: d_step { (UP(L) || st[L] == Requesting) && ep[L] > 0 && !quiet && nud[ep[L]-1] ->
+       SAY("mend step 0 NUDGE %d\n", ep[L]-1); st[L] = Fencing; END(L) }
 #endif
   od
 }
 
 inline gotReq(n) {
-  d_step { st[F] != Fencing && GOT_REQ(n) && n > ep[F] ->
+  d_step { TAKES_REQ <= n && GOT_REQ(n) -> SAY("mend step 1 REQ %d\n", n);
     if :: st[F] == Closed || st[F] == Nudging -> smp = rxn[F]; toPrepared(n)            /* nothing left to fence */
        :: else -> fpend = n; st[F] = Fencing
-    fi }
+    fi; END(F) }
 }
 proctype Follower() {
 end:  do
-  :: d_step { MAYSUB(F) -> sub[F] = sub[F] + 1; if :: st[F] == Closed -> nud[0] = true; st[F] = Nudging :: else fi }
+  :: d_step { MAYSUB(F) -> SAY("mend step 1 submit 0\n"); sub[F] = sub[F] + 1;
+       if :: st[F] == Closed -> nudge() :: else fi; END(F) }
   :: gotReq(1)
 #if FM > 0
   :: gotReq(2)
@@ -246,21 +281,22 @@ end:  do
 #if FM > 2
   :: gotReq(4)
 #endif
-  :: d_step { st[F] == Fencing -> fence(F);
-       if :: fpend > 0 -> e = fpend; toPrepared(e) :: else -> nud[ep[F]] = true; st[F] = Nudging fi }
-  :: d_step { st[F] == Prepared && GOT_COM(ep[F]) -> startReplay(F, reqRx[ep[F]]) }      /* F5 */
-  :: d_step { nempty(rcq[F]) -> rcq[F]?e,o; deliver(F, o);
-       if :: st[F] == Prepared && e == ep[F] -> startReplay(F, reqRx[ep[F]]) :: else fi } /* F5: first receive */
+  :: d_step { st[F] == Fencing -> SAY("mend step 1 fence 0\n"); fence(F);
+       if :: fpend > 0 -> e = fpend; toPrepared(e) :: else -> nudge() fi; END(F) }
+  :: d_step { TAKES_COM != NONE && GOT_COM(ep[F]) -> SAY("mend step 1 COMMIT %d\n", ep[F]); startReplay(F, reqRx[ep[F]]); END(F) }  /* F5 */
+  :: d_step { nempty(rcq[F]) -> rcq[F]?e,o; SAY("mend step 1 receive %d\n", e); deliver(F, o);
+       if :: st[F] == Prepared && e == ep[F] -> startReplay(F, reqRx[ep[F]]) :: else fi; END(F) }        /* F5: first receive */
 #if MUT == 91
-  :: d_step { LINKLOST(F) && st[F] == Active -> st[F] = Fencing }
+  :: d_step { LINKLOST(F) && st[F] == Active -> SAY("mend step 1 lost 0\n"); st[F] = Fencing; END(F) }
 #else
-  :: d_step { LINKLOST(F) -> st[F] = Fencing }
+  :: d_step { LINKLOST(F) -> SAY("mend step 1 lost 0\n"); st[F] = Fencing; END(F) }
 #endif
   :: post(F)
   :: compl(F)
   :: ackin(F)
 #if MUT == 21
-  :: d_step { (st[F] == Prepared || UP(F)) && ep[F] > 1 && !quiet -> fpend = ep[F]-1; st[F] = Fencing }
+  :: d_step { (st[F] == Prepared || UP(F)) && ep[F] > 1 && !quiet -> SAY("mend step 1 REQ %d\n", ep[F]-1);
+       fpend = ep[F]-1; st[F] = Fencing; END(F) }
 #endif
 #if MUT == 23
   :: d_step { (st[F] == Prepared || UP(F)) && !quiet && UP(L) && ep[L] == ep[F] && !mism -> mism = true; brk[L] = 2; brk[F] = 2 }
@@ -272,7 +308,7 @@ end:  do
   :: d_step { !quiet && ep[F] > 1 -> assert(false) }
 #endif
 #if MUT == 93
-  :: d_step { st[F] == Nudging && ep[F] > 0 && GOT_COM(ep[F]) -> startReplay(F, reqRx[ep[F]]) }
+  :: d_step { st[F] == Nudging && ep[F] > 0 && GOT_COM(ep[F]) -> SAY("mend step 1 COMMIT %d\n", ep[F]); startReplay(F, reqRx[ep[F]]); END(F) }
 #endif
   od
 }
@@ -319,16 +355,39 @@ end:  do
 }
 
 #define FAULT !quiet && faults < FM
+#ifdef EAGER                                /* for simulations: no rest before every fault has happened */
+#define MAYREST (faults == FM)
+#else
+#define MAYREST true
+#endif
 #define LINKED (UP(L) && alive[X(F,ep[L])] == 1)
 proctype World() {
 end:  do
   :: d_step { FAULT && LINKED && !brk[L] -> faults++; brk[L] = 1 }                        /* requests L->F or their acks */
   :: d_step { FAULT && LINKED && !brk[F] -> faults++; brk[F] = 1 }
   :: d_step { FAULT && LINKED && !brk[L] && !brk[F] -> faults++; brk[L] = 1; brk[F] = 1 }
-  :: d_step { FAULT && (UP(L) || st[L] == Requesting) -> faults++; st[L] = Fencing }      /* suspicion, true or false */
-  :: d_step { FAULT && (UP(F) || st[F] == Prepared) -> faults++; fpend = 0; st[F] = Fencing }
-  :: d_step { !quiet -> quiet = true }
+  :: d_step { FAULT && (UP(L) || st[L] == Requesting) -> faults++; SAY("mend step 0 suspect 0\n"); st[L] = Fencing; END(L) }      /* suspicion, true or false */
+  :: d_step { FAULT && (UP(F) || st[F] == Prepared) -> faults++; SAY("mend step 1 suspect 0\n"); fpend = 0; st[F] = Fencing; END(F) }
+  :: d_step { !quiet && MAYREST -> quiet = true }
   od
 }
 proctype Watch() { timeout -> assert(ALLDONE) }                                          /* L1, L2: nothing moves => finished */
-init { atomic { st[L] = Closed; st[F] = Closed; run Leader(); run Follower(); run Nic(); run World(); run Watch() } }
+/* goals: schedules that random simulation seldom finds */
+#if GOAL == 1
+#define REACHED (ALLDONE && ep[L] == 3)
+#elif GOAL == 2
+#define REACHED (st[F] == Nudging && ep[F] == 2 && st[L] == Requesting && ep[L] == 3)
+#elif GOAL == 3
+#define REACHED (st[F] == Fencing && fpend == 0 && ep[F] == 2 && st[L] == Replaying)
+#elif GOAL == 4
+#define REACHED (st[L] == Fencing && st[F] == Fencing && ep[F] == 2)
+#elif GOAL == 5
+#define REACHED (st[F] == Prepared && ep[F] == 3 && st[L] == Active)
+#endif
+#ifdef GOAL
+proctype Goal() { d_step { REACHED -> assert(false) } }
+#define RUN_GOAL ; run Goal()
+#else
+#define RUN_GOAL
+#endif
+init { atomic { st[L] = Closed; st[F] = Closed; run Leader(); run Follower(); run Nic(); run World(); run Watch() RUN_GOAL } }

@@ -1,0 +1,54 @@
+// State machines with one transition broken by hand, as wrappers around the real step(): the
+// conformance test must notice each. And the transitions that the schedules must take.
+#pragma once
+
+#include <vector>
+
+#include "plugin/conn/fsm.h"
+
+namespace mend::conn::model {
+
+struct BrokenStep {
+  const char* name;
+  Outcome (*step)(Fsm&, const Event&, TimeNs, Actions&);
+};
+
+std::vector<BrokenStep> broken_steps();
+
+inline constexpr const char* kTransitions[] = {
+    // the leader
+    "leader Closed --submit--> Requesting",
+    "leader Closed --NUDGE--> Requesting",
+    "leader Requesting --REP--> Replaying",
+    "leader Requesting --REP--> Active",
+    "leader Requesting --NUDGE--> Fencing",
+    "leader Requesting --suspect--> Fencing",
+    "leader Replaying --data--> Active",
+    "leader Replaying --NUDGE--> Fencing",
+    "leader Replaying --lost--> Fencing",
+    "leader Replaying --suspect--> Fencing",
+    "leader Active --NUDGE--> Fencing",
+    "leader Active --lost--> Fencing",
+    "leader Active --suspect--> Fencing",
+    "leader Fencing --fence--> Requesting",
+    // the follower
+    "follower Closed --submit--> Nudging",
+    "follower Closed --REQ--> Prepared",
+    "follower Nudging --REQ--> Prepared",
+    "follower Prepared --COMMIT--> Replaying",
+    "follower Prepared --COMMIT--> Active",
+    "follower Prepared --receive--> Replaying",
+    "follower Prepared --REQ--> Fencing",
+    "follower Prepared --suspect--> Fencing",
+    "follower Replaying --data--> Active",
+    "follower Replaying --REQ--> Fencing",
+    "follower Replaying --lost--> Fencing",
+    "follower Replaying --suspect--> Fencing",
+    "follower Active --REQ--> Fencing",
+    "follower Active --lost--> Fencing",
+    "follower Active --suspect--> Fencing",
+    "follower Fencing --fence--> Prepared",
+    "follower Fencing --fence--> Nudging",
+};
+
+}  // namespace mend::conn::model
