@@ -1,0 +1,59 @@
+#include "tests/sim/judge.h"
+
+#include <fmt/format.h>
+
+#include "softhca/engine/qp.h"
+
+namespace mend::sim {
+
+Judge::Judge(softhca::sim::Fabric& fabric, const Tap& tap, Traffic& traffic)
+    : fabric_(fabric), tap_(tap), traffic_(traffic) {}
+
+void Judge::look() {
+  for (const softhca::WrLogEntry& entry : fabric_.log()) {
+    if (entry.outcome != static_cast<std::uint8_t>(softhca::Outcome::Done)) continue;
+    const Request* request = tap_.find(entry.src_qpn, entry.wr_id);
+    if (request == nullptr) continue;  // a datagram
+    ++executed_;
+    if (request->opcode == IBV_WR_SEND && request->length >= sizeof(ops::DataHeader))
+      judge_send(*request);
+    else if (request->opcode == IBV_WR_RDMA_WRITE)
+      judge_write(*request);
+  }
+  fabric_.log().clear();
+}
+
+void Judge::judge_send(const Request& request) {
+  Flow& flow = flows_[{request.node, request.peer}];
+  const std::uint32_t wanted = flow.first + static_cast<std::uint32_t>(flow.executed);
+  if (request.header.seq != wanted)
+    traffic_.complain(fmt::format(
+        "the device executed SEND {} of {} -> {} {} {}", request.header.seq, request.node,
+        request.peer,
+        request.header.seq - wanted > 0x80000000u ? "again, before" : "out of order, for", wanted));
+  else
+    ++flow.executed;
+  if (request.header.kind == static_cast<std::uint8_t>(ops::Kind::Data)) ++flow.data;
+}
+
+void Judge::judge_write(const Request& request) {
+  const Traffic::PutName* put = traffic_.put_at(request.peer, request.remote_addr);
+  if (put == nullptr) return;  // an acknowledgement
+  if (++writes_[{request.peer, request.remote_addr}] > 1) ++put_repeats_;
+  const Flow& flow = flows_[{put->from, put->to}];
+  if (flow.data > put->notice)
+    traffic_.complain(
+        fmt::format("the device executed a put {} -> {} behind message {} that told of it",
+                    put->from, put->to, put->notice));
+}
+
+void Judge::at_the_end() {
+  look();
+  for (const auto& [pair, flow] : flows_)
+    if (flow.data < traffic_.sent(pair.first, pair.second))
+      traffic_.complain(fmt::format("{} -> {}: {} messages were sent, the device executed {}",
+                                    pair.first, pair.second, traffic_.sent(pair.first, pair.second),
+                                    flow.data));
+}
+
+}  // namespace mend::sim
