@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ops/amo_table.h"
+#include "ops/op_fault.h"
 #include "ops/op_log.h"
 #include "ops/request.h"
 #include "ops/spin_lock.h"
@@ -170,6 +171,14 @@ class alignas(64) Channel {
   TxRxProgress progress_now() const;  // for heartbeats (not for replay)
   Epoch epoch() const { return Epoch{epoch_.load(std::memory_order_relaxed)}; }
 
+  // --- one repair of a key or of registered memory, from the connection layer ---
+  OpFault op_fault() const;  // what the status of the last link_lost was about
+  void begin_repair();       // op_fault() has had its repair
+  // What is not done and names keys.reg_id goes on with these, and so does what comes later.
+  void renew_remote_keys(const RemoteKeys& keys);
+  // What is not done and uses `old` on `rail` goes on with keys, which outlive it.
+  void renew_local_keys(RailId rail, Lkey old, const LocalKeys& keys);
+
   ChannelStats stats() const;
 
  private:
@@ -254,6 +263,11 @@ class alignas(64) Channel {
   void settle_by_peer(std::uint64_t rx_next);
   void release_wire();
 
+  // channel_repair.cpp
+  [[gnu::cold, gnu::noinline]] void note_send_error(const ibv_wc& wc);
+  void describe_fault(std::uint64_t position);
+  [[gnu::cold, gnu::noinline]] void use_renewed_keys(RdmaOp& op) const;
+
   // channel.cpp
   [[gnu::cold, gnu::noinline]] void note_lost(int status, std::uint32_t vendor_err);
   [[gnu::cold, gnu::noinline]] void note_fault(Fault fault, std::uint64_t detail);
@@ -336,6 +350,8 @@ class alignas(64) Channel {
   int lost_status_ = 0;
   std::uint32_t lost_vendor_err_ = 0;
   std::vector<PendingFault> faults_;
+  OpFault op_fault_;
+  std::vector<RemoteKeys> renewed_;
   AmoTable calls_;
   AmoCall* waiting_calls_ = nullptr;  // no Frag to be had; newest first
   std::vector<Reply> waiting_replies_;

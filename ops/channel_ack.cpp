@@ -129,7 +129,7 @@ void Channel::on_send_completion(const ibv_wc& wc) {
     return;
   }
   if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-    note_lost(wc.status, wc.vendor_err);
+    note_send_error(wc);
     return;
   }
   retire_to(wr_lower(wc.wr_id));

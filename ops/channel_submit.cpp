@@ -88,6 +88,9 @@ void Channel::rdma(RdmaOp& op) {
       [[unlikely]] {
     note_fault(Fault::NoInlineNoKeys, op.length);
   } else {
+    if (!renewed_.empty()) [[unlikely]] {
+      use_renewed_keys(op);
+    }
     const std::uint64_t piece = config_.max_message;
     const std::uint64_t pieces = op.length == 0 ? 1 : (op.length + piece - 1) / piece;
     op.pieces_left = static_cast<std::uint32_t>(pieces);

@@ -22,6 +22,8 @@ struct LocalKeys {
 };
 struct RemoteKeys {
   Rkey rkey[kMaxRails];
+  std::uint32_t reg_id = 0;      // the owner's name for the region, for a refresh; 0: none
+  std::uint32_t generation = 0;  // counts its refreshes
 };
 
 // The three reasons to keep a Frag; it returns to its pool when all are gone (protocol.md 1.7, I5).

@@ -5,28 +5,9 @@
 
 #include "ops/poller.h"
 #include "plugin/conn/control_plane.h"
-#include "plugin/conn/error_policy.h"
 #include "plugin/verbs/log.h"
 
 namespace mend::conn {
-
-namespace {
-
-// A fault of our own buffers or of the peer's keys would come back on every new queue pair: it is
-// named, not repeated.
-EventKind loss_event(int status) {
-  if (status < 0) return EventKind::LinkLost;
-  switch (policy_of(static_cast<ibv_wc_status>(status))) {
-    case FaultClass::LocalFault:
-    case FaultClass::RemoteAccess:
-    case FaultClass::NotRepairable:
-      return EventKind::NotRepairable;
-    default:
-      return EventKind::LinkLost;
-  }
-}
-
-}  // namespace
 
 ops::ChannelConfig Connection::channel_config(ControlPlane& plane, RailUnit& home,
                                               const RailAddress& remote,
@@ -54,7 +35,8 @@ ops::ChannelEvents Connection::channel_events() {
   events.link_lost = [](void* self, Epoch epoch, int status, std::uint32_t) {
     auto* connection = static_cast<Connection*>(self);
     connection->last_status_.store(status, std::memory_order_relaxed);
-    connection->post(simple_event(loss_event(status), epoch));
+    connection->plane_.service().post(
+        [connection, epoch, status] { connection->on_lost(epoch, status); });
   };
   events.log_empty = [](void* self, Epoch epoch) {
     static_cast<Connection*>(self)->post(simple_event(EventKind::LogEmpty, epoch));
@@ -100,8 +82,12 @@ void Connection::note_trouble(std::string what) {
 
 void Connection::handle(const Event& event) {
   const State before = fsm_.state;
+  const std::uint32_t misses = fsm_.misses;
   Actions actions;
-  step(fsm_, event, monotonic_now(), actions);
+  const Outcome outcome = step(fsm_, event, monotonic_now(), actions);
+  if (fsm_.misses > misses) stats_.misses.fetch_add(1, std::memory_order_relaxed);
+  if (event.kind == EventKind::ProbeOk && outcome == Outcome::Acted)
+    stats_.false_alarms.fetch_add(1, std::memory_order_relaxed);
   if (fsm_.state != before && log_wanted())
     log(LogLevel::Debug, describe() + ": " + to_string(before) + " -> " + to_string(fsm_.state) +
                              " on " + to_string(event.kind) + ", epoch " +
@@ -117,6 +103,8 @@ void Connection::on_message(const CtlMessage& message, const UdSource& source) {
   if (source.has_gid) address_.gid = source.gid;
   if (source.lid != 0) address_.lid = source.lid;
   handle(message_event(message));
+  if (message.type == MsgType::KeyReq) answer_keys(message);
+  if (message.type == MsgType::KeyRep) take_keys(message);
 }
 
 void Connection::close() {

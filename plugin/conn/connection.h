@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -27,6 +28,9 @@ class ControlPlane;
 struct ConnectionStats {
   std::atomic<std::uint64_t> ups{0};            // times Active was reached on a new queue pair
   std::atomic<std::uint64_t> max_outage_us{0};  // longest loss -> active again
+  std::atomic<std::uint64_t> repairs{0};        // keys or memory renewed for an operation
+  std::atomic<std::uint64_t> misses{0};         // heartbeats without an answer in time
+  std::atomic<std::uint64_t> false_alarms{0};   // probes that succeeded
 };
 
 class Connection {
@@ -83,6 +87,18 @@ class Connection {
   void watch_flush();
   void watch_probe(TimeNs deadline);
   std::string describe() const;
+  void stamp(CtlMessage& message) const;  // the names: who, to whom, which connection
+
+  // connection_repair.cpp, service thread
+  void on_lost(Epoch epoch, int status);
+  void repair(Epoch epoch, int status);
+  void refuse(std::string what);  // not repairable; what names the fault
+  void ask_keys(std::uint32_t ticket, TimeNs pause);
+  void answer_keys(const CtlMessage& request);
+  void take_keys(const CtlMessage& answer);
+  void renew_memory(Lkey failed);
+  void repaired();
+  std::string fault_text(const ops::OpFault& op, int status) const;
 
   // connection_work.cpp, worker thread
   void work_fence(std::uint32_t work);
@@ -117,6 +133,14 @@ class Connection {
   std::uint64_t probe_wr_ = 0;         // 0: no probe is out
   Epoch probe_epoch_;
   std::atomic<int> probe_status_{0};
+  // The repair that the next replay waits for (docs/protocol.md 1.9).
+  struct Repair {
+    bool pending = false;
+    std::uint32_t ticket = 0;  // counts repairs, so that an older one's timer does nothing
+    std::uint32_t reg_id = 0, generation = 0;  // remote access: what the peer is asked for
+    TimeNs last_bare = kNever;  // when a fault without an operation was last let pass
+    std::optional<Action> held_start;
+  } repair_;
   std::string last_fault_;  // what was last seen to go wrong, for the message to a person
   std::atomic<int> last_status_{0};
 

@@ -31,6 +31,7 @@ void Connection::run(const Action& action) {
     case ActionType::Fence:
       if (lost_at_ == kNever && may_post_before_loss_) lost_at_ = monotonic_now();
       may_post_before_loss_ = false;
+      repair_.held_start.reset();
       channel_.stop_posting();
       plane_.worker().submit([this, work = action.work] { work_fence(work); });
       return;
@@ -75,6 +76,11 @@ void Connection::run(const Action& action) {
 void Connection::send(const Action& action) {
   const std::uint32_t srq_free = home_.rail->recv_pool().ledger().posted;
   CtlMessage message = compose(fsm_, action, channel_.progress_now().rx_next, srq_free);
+  stamp(message);
+  plane_.send(home_, address_, message, *this);
+}
+
+void Connection::stamp(CtlMessage& message) const {
   message.job_key = peer_.modex.job_key;
   message.src_boot = plane_.self().boot;
   message.dst_boot = peer_.modex.boot;
@@ -83,10 +89,13 @@ void Connection::send(const Action& action) {
   message.src_conn = id_;
   message.dst_conn = remote_conn_;
   message.k = k_;
-  plane_.send(home_, address_, message, *this);
 }
 
 void Connection::start_replay(const Action& action) {
+  if (repair_.pending) {  // with the old keys it would fail again
+    repair_.held_start = action;
+    return;
+  }
   ever_used_.store(true, std::memory_order_relaxed);
   last_fault_.clear();
   const ops::ReplayVerdict verdict = channel_.start(action.seq);

@@ -55,6 +55,7 @@ ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upc
       fsm_config_(make_fsm_config(params)),
       rails_(rails),
       frags_(frags),
+      registry_(registry),
       cells_(registry),
       random_(seeded(host)),
       executors_from_(host),

@@ -54,6 +54,7 @@ class ControlPlane {
   const SelfName& self() const { return self_; }
   std::uint32_t jobid() const { return jobid_; }
   ops::FragPool& frags() const { return frags_; }
+  MemoryRegistry& registry() const { return registry_; }
   Service& service() { return *service_; }
   WorkQueue& worker() { return *worker_; }
   std::uint64_t random();
@@ -109,6 +110,7 @@ class ControlPlane {
   FsmConfig fsm_config_;
   std::vector<RailUnit>& rails_;
   ops::FragPool& frags_;
+  MemoryRegistry& registry_;
   AckCells cells_;
 
   mutable std::mutex mutex_;  // guards what follows, up to the threads

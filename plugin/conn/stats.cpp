@@ -30,7 +30,8 @@ const std::array<const char*, kStats> kStatNames = {"sends",
                                                     "srq_lost",
                                                     "mrs_live_max",
                                                     "mr_bytes_max",
-                                                    "max_outage_us"};
+                                                    "max_outage_us",
+                                                    "repairs"};
 
 std::string Stats::to_json() const {
   nlohmann::ordered_json line;

@@ -42,6 +42,7 @@ enum class Stat : std::uint8_t {
   MrsLiveMax,       // most memory regions registered at one time
   MrBytesMax,       // most bytes registered at one time
   MaxOutageUs,      // longest time from a loss to being active again, microseconds
+  Repairs,          // operations whose keys or memory were renewed after a refusal
   Count
 };
 constexpr std::size_t kStats = static_cast<std::size_t>(Stat::Count);

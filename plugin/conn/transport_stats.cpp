@@ -61,6 +61,12 @@ Stats Transport::Impl::collect() const {
     const std::uint64_t ups = connection.stats().ups.load(std::memory_order_relaxed);
     stats[Stat::Connections] += connection.ever_used() ? 1 : 0;
     stats[Stat::Recoveries] += ups > 1 ? number(ups - 1) : 0;
+    const auto add = [&stats](Stat stat, const std::atomic<std::uint64_t>& count) {
+      stats[stat] += number(count.load(std::memory_order_relaxed));
+    };
+    add(Stat::Repairs, connection.stats().repairs);
+    add(Stat::HeartbeatMisses, connection.stats().misses);
+    add(Stat::HbFalseAlarm, connection.stats().false_alarms);
     std::int64_t& longest = stats[Stat::MaxOutageUs];
     longest =
         std::max(longest, number(connection.stats().max_outage_us.load(std::memory_order_relaxed)));

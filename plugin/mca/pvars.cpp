@@ -49,6 +49,7 @@ constexpr Pvar kPvars[] = {
     {Stat::MrsLiveMax, kHigh, "Most memory regions registered at one time"},
     {Stat::MrBytesMax, kHigh, "Most bytes registered at one time"},
     {Stat::MaxOutageUs, kHigh, "Longest outage that was healed, microseconds"},
+    {Stat::Repairs, kCounter, "Operations whose keys or memory were renewed after a refusal"},
 };
 static_assert(std::size(kPvars) == conn::kStats, "every statistic is a performance variable");
 

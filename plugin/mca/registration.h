@@ -68,6 +68,8 @@ const ops::LocalKeys& local_keys_of(const mca_btl_base_registration_handle_t& ha
 inline void copy_remote_keys(const mca_btl_base_registration_handle_t& handle,
                              ops::RemoteKeys& keys) {
   for (unsigned rail = 0; rail < kMaxRails; ++rail) keys.rkey[rail] = Rkey{handle.rkey[rail]};
+  keys.reg_id = handle.reg_id;
+  keys.generation = handle.generation;
 }
 inline Rkey first_remote_key(const mca_btl_base_registration_handle_t& handle) {
   return Rkey{handle.rkey[0]};
