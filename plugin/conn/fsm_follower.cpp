@@ -144,7 +144,9 @@ Outcome qp_prepared(Step& s) {
   if (!is_awaited(s, Command::Prepare)) return Outcome::Stale;
   make_offer(s);
   s.fsm.state = State::Prepared;
+  s.fsm.attempt = 0;
   emit(s, ActionType::SendRep);
+  schedule_resend(s);  // else a leader that ended meanwhile would never be asked, and never say so
   return Outcome::Acted;
 }
 

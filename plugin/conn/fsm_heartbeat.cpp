@@ -83,6 +83,7 @@ void resend(Step& s) {
       break;
     case State::Prepared:
       emit(s, ActionType::SendRep);
+      schedule_resend(s);
       break;
     case State::Nudging:
       emit(s, ActionType::SendNudge);

@@ -92,6 +92,8 @@ Outcome rep(Step& s) {
   return Outcome::Acted;
 }
 
+Outcome rep_closed(Step& s) { return s.fsm.departed ? say_bye(s) : Outcome::Stale; }
+
 Outcome fenced(Step& s) {
   if (!is_awaited(s, Command::Fence)) return Outcome::Stale;
   take_sample(s);
@@ -142,7 +144,7 @@ Outcome rc_receive(Step& s) {
 constexpr Table kLeader = {{
 /* Submit        */ {{open,             ignore,            ignore,         never,   never,    ignore,         wake,           wake,           ignore,           ignore}},
 /* Req           */ {{wrong_role,       wrong_role,        wrong_role,     never,   never,    wrong_role,     wrong_role,     wrong_role,     wrong_role,       wrong_role}},
-/* Rep           */ {{stale,            stale,             rep,            never,   never,    stale,          stale,          stale,          stale,            stale}},
+/* Rep           */ {{rep_closed,       stale,             rep,            never,   never,    stale,          stale,          stale,          say_bye,          say_rej}},
 /* Commit        */ {{wrong_role,       wrong_role,        wrong_role,     never,   never,    wrong_role,     wrong_role,     wrong_role,     wrong_role,       wrong_role}},
 /* Nudge         */ {{nudge_closed,     nudge_fencing,     nudge,          never,   never,    nudge,          nudge,          nudge,          say_bye,          say_rej}},
 /* Hb            */ {{heartbeat_closed, answer_heartbeat,  heartbeat,      never,   never,    heartbeat,      heartbeat,      heartbeat,      answer_heartbeat, say_rej}},

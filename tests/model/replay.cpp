@@ -1,5 +1,6 @@
 #include "tests/model/replay.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -88,7 +89,7 @@ void Replay::differ(const std::string& what) {
 
 void Replay::feed(int side, const Event& event) {
   Actions actions;
-  step_(machine_[side].fsm, event, now_, actions);
+  step_(machine_[side].fsm, event, machine_[side].now, actions);
   if (actions.overflow()) differ("too many actions");
   for (const Action& action : actions) act(side, action);
   answer_commands(side);
@@ -142,7 +143,7 @@ void Replay::wait_for_prepare(int side) {
   Fsm& f = machine_[side].fsm;
   for (int i = 0; i < 4 && f.role == Role::Leader && f.state == State::Fencing; ++i) {
     if (f.awaited != Command::None || f.armed_at == kNever) return;
-    now_ = f.armed_at;
+    machine_[side].now = std::max(machine_[side].now, f.armed_at);
     feed(side, timer_event({}));
   }
 }
@@ -164,7 +165,7 @@ void Replay::do_line(const TraceLine& line) {
 void Replay::do_step(const TraceLine& line) {
   Machine& m = machine_[line.side];
   const Epoch argument{line.numbers.at(0)};
-  now_ += kMillisecond;
+  m.now += kMillisecond;
   event_ = line.name;
   before_ = to_string(m.fsm.state);
   if (message_type(line.name)) return deliver(line.side, line.name, argument);
@@ -184,7 +185,7 @@ void Replay::do_step(const TraceLine& line) {
   }
   if (line.name == "waited") {
     if (m.fsm.bye_until == kNever) return differ("it does not wait for BYE_ACK");
-    now_ = m.fsm.bye_until;
+    m.now = std::max(m.now, m.fsm.bye_until);
     return feed(line.side, timer_event({}));
   }
   if (line.name == "fence" && !m.fence) return differ("no fence was ordered");
@@ -212,7 +213,7 @@ void Replay::suspect(int side) {
 void Replay::reach_deadline(int side) {
   const TimeNs deadline = deadline_of(machine_[side].fsm);
   if (deadline == kNever) return differ("there is no deadline");
-  now_ = std::max(now_, deadline);
+  machine_[side].now = std::max(machine_[side].now, deadline);
   feed(side, timer_event({}));
 }
 
@@ -305,7 +306,7 @@ Replay::Effect Replay::effect(int side, const Event& event) {
   Fsm copy = machine_[side].fsm;
   const Fsm before = copy;
   Actions actions;
-  step_(copy, event, now_, actions);
+  step_(copy, event, machine_[side].now, actions);
   Effect effect;
   effect.moved = copy.state != before.state || copy.epoch != before.epoch ||
                  copy.departed != before.departed || copy.bye_done != before.bye_done;
@@ -372,8 +373,8 @@ bool Replay::repeats(int side, MsgType type, Epoch epoch) {
   return false;
 }
 
-// REP is repeated in answer to REQ. COMMIT may stop once the follower has shown that it knows. The
-// others are repeated exactly as long as the model says.
+// REP is repeated in answer to REQ, too. COMMIT may stop once the follower has shown that it knows.
+// The others are repeated exactly as long as the model says.
 void Replay::ask_repetitions(const TraceLine& line) {
   const Fsm& leader = machine_[0].fsm;
   const Fsm& follower = machine_[1].fsm;

@@ -47,6 +47,7 @@ class Replay {
     std::deque<GiveUpReason> gave_up;    // not yet compared
     unsigned closed = 0;                 // not yet compared
     Seq received;                        // rx_next, for messages that carry the present one
+    TimeNs now = kSecond;                // each has its own clock: the models have none
   };
   // What a copy of a machine did with one event.
   struct Effect {
@@ -85,7 +86,6 @@ class Replay {
   FsmConfig config_;
   Machine machine_[2];
   std::map<std::pair<std::string, std::uint32_t>, CtlMessage> network_;  // all ever sent
-  TimeNs now_ = kSecond;
   std::uint32_t next_qpn_ = 17;
   unsigned variant_;
   std::string event_, before_;  // of the step under way

@@ -60,8 +60,8 @@ std::map<EventKind, Line> leader_cells() {
                         kStale,
                         kStale,
                         suspect(kStale),
-                        kStale,
-                        kStale}};
+                        kSayBye,
+                        kReject}};
   t[EventKind::Commit] = t[EventKind::Req];
   t[EventKind::Nudge] = {{{'F', kAct, "PrepareQp"},
                           {'.', kAct, "SendBusy"},
@@ -361,7 +361,7 @@ TEST_P(FsmTable, NoCellIsEmpty) {
 }
 
 // L2: whoever is not Closed or Failed waits for something that will come: a command's result, a
-// timer, or (Prepared, Active) the peer, whose own repetition is tested in fsm_world_test.
+// timer, or (Active) the peer, whose own repetition is tested in fsm_world_test.
 TEST_P(FsmTable, NoStateWaitsForNothing) {
   for (const auto& [kind, line] : cells()) {
     for (std::uint8_t column = 0; column < kStates; ++column) {
