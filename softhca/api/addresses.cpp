@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "softhca/engine/context.h"
-#include "softhca/fault/fault_list.h"
+#include "softhca/engine/injector.h"
 
 using softhca::context_of;
 
@@ -26,8 +26,7 @@ int gid_index_of(ibv_context* context, uint8_t port, const ibv_gid& gid) {
 }  // namespace
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  const int rc = softhca::fault_on_call(context_of(pd->context)->proc->fabric().faults,
-                                        softhca::FaultCall::CreateAh);
+  const int rc = softhca::fault_on_call(*context_of(pd->context), softhca::FaultCall::CreateAh);
   if (rc != 0) {
     errno = rc;
     return nullptr;

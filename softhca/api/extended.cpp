@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "softhca/engine/cq.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/recv_queue.h"
 
 namespace softhca {
@@ -63,8 +64,7 @@ ibv_cq_ex* ext_create_cq(ibv_context* context, ibv_cq_init_attr_ex* init) {
     errno = EINVAL;
     return nullptr;
   }
-  if (const int rc = fault_on_call(context_of(context)->proc->fabric().faults, FaultCall::CreateCq);
-      rc != 0) {
+  if (const int rc = fault_on_call(*context_of(context), FaultCall::CreateCq); rc != 0) {
     errno = rc;
     return nullptr;
   }
@@ -90,8 +90,7 @@ ibv_qp* ext_create_qp(ibv_context* context, ibv_qp_init_attr_ex* init) {
     errno = EINVAL;
     return nullptr;
   }
-  if (const int rc = fault_on_call(context_of(context)->proc->fabric().faults, FaultCall::CreateQp);
-      rc != 0) {
+  if (const int rc = fault_on_call(*context_of(context), FaultCall::CreateQp); rc != 0) {
     errno = rc;
     return nullptr;
   }

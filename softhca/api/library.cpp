@@ -65,8 +65,7 @@ int Library::load() {
   }
   if (!arm_kill_points_from_env()) return EINVAL;
   fleet->fabric.conf = std::move(*conf);
-  fleet->faults = *faults;
-  fleet->fabric.faults = fleet->faults.rule_count == 0 ? nullptr : &fleet->faults;
+  fleet->faults = std::move(*faults);
   fleet->fabric.clock = &fleet->clock;
   unsigned index = 0;
   for (const DeviceConf& device : fleet->fabric.conf.devices) {
@@ -90,6 +89,19 @@ void Library::rebind_devices() {
   }
 }
 
+// The schedule is in force for everybody who was given the same one.
+int Library::publish_faults(Process& process, std::string* why) {
+  const FaultList& list = fleet_->faults;
+  const uint32_t origin = list.empty() ? 0 : origin_of(list);
+  process.identify(rank_from_env(), origin);
+  if (list.empty() ||
+      board_add(fleet_->fabric.global.shared()->faults, list, origin, fleet_->clock.now())) {
+    return 0;
+  }
+  *why = "SOFTHCA_FAULTS: the fabric has no room for so many rules";
+  return ENOSPC;
+}
+
 int Library::attach() {
   if (fleet_->process) return 0;
   std::string why;
@@ -99,6 +111,7 @@ int Library::attach() {
     rc = agree_on_conf(*global.shared(), &fleet_->fabric.conf, &why);
     if (rc == 0) rebind_devices();
     auto process = std::make_unique<Process>(fleet_->fabric);
+    if (rc == 0) rc = publish_faults(*process, &why);
     if (rc == 0) rc = process->attach(&why);
     global.unlock_attach();
     if (rc == 0) fleet_->process = std::move(process);

@@ -30,12 +30,13 @@ class Library {
   int load();
   int attach();
   void rebind_devices();
+  int publish_faults(Process& process, std::string* why);
   static void in_forked_child();
 
   struct Fleet {  // one attachment; outlives it because contexts point into it
     RealClock clock;
     Fabric fabric;
-    FaultTable faults;
+    FaultList faults;
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<std::unique_ptr<SysfsDir>> sysfs;
     std::unique_ptr<Process> process;

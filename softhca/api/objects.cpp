@@ -8,10 +8,10 @@
 #include "softhca/engine/context.h"
 #include "softhca/engine/cq.h"
 #include "softhca/engine/events.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/mr.h"
 #include "softhca/engine/qp.h"
 #include "softhca/engine/recv_queue.h"
-#include "softhca/fault/fault_list.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -21,12 +21,12 @@ using softhca::FaultCall;
 
 namespace {
 
-int injected(ibv_context* context, FaultCall call) noexcept {
-  return softhca::fault_on_call(context_of(context)->proc->fabric().faults, call);
+int injected(ibv_context* context, FaultCall call, int to_state = -1) {
+  return softhca::fault_on_call(*context_of(context), call, to_state);
 }
 
 // True with errno set: the schedule fails this call.
-bool refused(ibv_context* context, FaultCall call) noexcept {
+bool refused(ibv_context* context, FaultCall call) {
   const int rc = injected(context, call);
   if (rc != 0) errno = rc;
   return rc != 0;
@@ -136,7 +136,8 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 }
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  const int rc = injected(qp->context, FaultCall::ModifyQp);
+  const int to = (mask & IBV_QP_STATE) != 0 ? static_cast<int>(attr->qp_state) : -1;
+  const int rc = injected(qp->context, FaultCall::ModifyQp, to);
   return rc != 0 ? rc : softhca::modify_qp(*softhca::qp_of(qp), *attr, mask);
 }
 

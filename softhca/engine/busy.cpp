@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "softhca/engine/injector.h"
 #include "softhca/engine/spin_lock.h"
 
 namespace softhca {
@@ -68,6 +69,12 @@ bool take_busy(Process& self, QpShared& qp) noexcept {
 }
 
 void wait_for_busy(Process& owner, QpShared& qp) noexcept {
+  if (owner.fabric().in_process && qp.busy.load() != kFreeWord) {
+    // One thread: nobody finishes while we wait, unless told to.
+    for (const Process* other : owner.fabric().local) {
+      if (other != nullptr && other->injector() != nullptr) other->injector()->late().place_to(qp);
+    }
+  }
   for (unsigned spins = 1;; ++spins) {
     HolderWord seen = qp.busy.load(std::memory_order_seq_cst);
     if (seen == kFreeWord) return;

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "softhca/engine/events.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/qp.h"
 
 namespace softhca {
@@ -57,6 +58,7 @@ Context* open_context(Process& proc, Device& device) {
 int close_context(Context* ctx) {
   Process& proc = *ctx->proc;
   if (!proc.inert()) {
+    if (Injector* const faults = proc.injector(); faults != nullptr) faults->late().forget(*ctx);
     std::lock_guard guard(proc.registry());
     auto& all = proc.contexts();
     all.erase(std::remove(all.begin(), all.end(), ctx), all.end());

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "softhca/engine/events.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/qp.h"
 #include "softhca/engine/receive_ring.h"
 
@@ -43,6 +44,30 @@ bool take_send(Cq& cq, ibv_wc* wc) noexcept {
   wc->sl = 0;
   wc->dlid_path_bits = 0;
   return true;
+}
+
+}  // namespace
+
+namespace {
+
+// As poll_cq, while the fault schedule decides which receives are seen.
+int poll_asking(Cq& cq, Injector& faults, int entries, ibv_wc* wc) {
+  std::lock_guard guard(cq.lock);
+  int got = 0;
+  while (got < entries && cq.send_count.load(std::memory_order_acquire) != 0) {
+    if (take_send(cq, wc + got)) ++got;
+  }
+  while (got < entries && !faults.holds_back(cq)) {
+    RecordHeader* record = published_at(cq, cq.head);
+    if (record == nullptr) break;
+    const uint64_t head = cq.head + record_blocks(record->flags(), record->byte_len);
+    ++cq.popped;
+    if (take_record(cq, *record, wc + got)) ++got;
+    set_ring_head(cq, head);
+    cq.sh->popped.store(cq.popped, std::memory_order_relaxed);
+    cq.sh->head.store(head, std::memory_order_release);
+  }
+  return got;
 }
 
 }  // namespace
@@ -133,6 +158,7 @@ int destroy_cq(Cq* cq) {
     --cq->channel->channel.refcnt;
   }
   forget_events(*cq->ctx, cq);
+  if (Injector* const faults = proc.injector(); faults != nullptr) faults->late().forget(*cq);
   pthread_mutex_lock(&cq->ex.mutex);
   while ((cq->comp_events_fetched != cq->ex.comp_events_completed ||
           cq->async_events_fetched != cq->ex.async_events_completed) &&
@@ -150,8 +176,11 @@ int destroy_cq(Cq* cq) {
 }
 
 int poll_cq(Cq* cq, int entries, ibv_wc* wc) {
-  if (cq->proc->needs_service()) [[unlikely]]
+  if (cq->proc->needs_service()) [[unlikely]] {
     cq->proc->service();
+    Injector* const faults = cq->proc->injector();
+    if (faults != nullptr) return poll_asking(*cq, *faults, entries, wc);
+  }
   if (cq->send_count.load(std::memory_order_acquire) == 0 &&
       cq->next.load(std::memory_order_relaxed)->seq.load(std::memory_order_relaxed) !=
           cq->next_seq.load(std::memory_order_relaxed)) {

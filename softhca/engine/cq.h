@@ -53,6 +53,9 @@ struct Cq {
   uint32_t comp_events_fetched = 0;   // under ex.mutex; acked: ex.comp_events_completed
   uint32_t async_events_fetched = 0;  // likewise
   bool extended = false;
+  // fault schedule: receives are not seen before, and it was asked about those up to here
+  uint64_t hidden_until = 0;
+  uint64_t asked_up_to = 0;
   // extended polling: the completion that read_* describe
   ibv_wc current{};
 };

@@ -49,10 +49,11 @@ ExecResult execute_datagram(Qp& qp, const SendWr& wr) {
   if (target == nullptr || !links_up(qp, *target) ||
       !address_matches(proc.fabric().conf, *wr.av, target->device, target->port) ||
       !proc.lock(*peer)) {
-    return done();
+    return no_effect();
   }
   kill_point(KillPoint::deliver_locked);
   WakeUps wakes;
+  ExecResult result = no_effect();
   if (admits(qp, *target, wr)) {
     ibv_grh grh;
     Message message;
@@ -70,11 +71,11 @@ ExecResult execute_datagram(Qp& qp, const SendWr& wr) {
     message.next_psn = target->rx_psn.load();
     build_grh(qp, *wr.av, wr.length, &grh);
     message.grh = &grh;
-    (void)deliver(proc, *peer, *target, message, &wakes);
+    if (deliver(proc, *peer, *target, message, &wakes) == Verdict::Delivered) result = done();
   }
   proc.unlock(*peer);
   send_wakes(proc, *peer, wakes);
-  return done();
+  return result;
 }
 
 }  // namespace softhca

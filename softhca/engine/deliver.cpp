@@ -444,10 +444,11 @@ void report_established(Peer& peer, QpShared& qp, WakeUps* wakes) noexcept {
   wakes->events = peer.at<WakeAddr>(qp.event_wake);
 }
 
-void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits) {
-  if (!self.lock(peer)) return;
+bool nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits) {
+  if (!self.lock(peer)) return false;
   WakeUps wakes;
-  if (accepts(qp, qpn)) {
+  const bool up = accepts(qp, qpn);
+  if (up) {
     qp.events.fetch_or(event_bits);
     kill_point(KillPoint::nak_events_set);
     qp.state.store(IBV_QPS_ERR);
@@ -457,6 +458,7 @@ void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t 
   }
   self.unlock(peer);
   send_wakes(self, peer, wakes);
+  return up;
 }
 
 }  // namespace softhca

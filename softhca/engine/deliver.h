@@ -66,7 +66,7 @@ bool publish_error(Peer& peer, QpShared& qp, const ErrorRecord& error, WakeUps* 
 // The first message that arrives while the target is still in RTR tells it that the peer is ready;
 // lock held.
 void report_established(Peer& peer, QpShared& qp, WakeUps* wakes) noexcept;
-// Moves a target QP to ERR after a negative acknowledgement; takes the lock.
-void nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits);
+// Moves a target QP to ERR after a negative acknowledgement; takes the lock. False: it was not up.
+bool nak_target(Process& self, Peer& peer, QpShared& qp, uint32_t qpn, uint32_t event_bits);
 
 }  // namespace softhca

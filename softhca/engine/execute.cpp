@@ -72,7 +72,7 @@ ExecResult deliver_message(Qp& qp, QpShared& target, Message& message) {
   }
   if (const Sequence seq = check_sequence(qp, target); seq != Sequence::Match) [[unlikely]] {
     proc.unlock(peer);
-    return seq == Sequence::Duplicate ? done() : no_answer();
+    return seq == Sequence::Duplicate ? no_effect() : no_answer();
   }
   WakeUps wakes;
   const uint8_t rnr_timer = target.min_rnr_timer;
@@ -137,7 +137,10 @@ ExecResult execute(Qp& qp, const SendWr& wr) {
       break;
   }
   // An unreliable connection hears nothing back: what was not delivered is lost.
-  if (qp.type == IBV_QPT_UC && result.outcome != Outcome::LocalError) return done();
+  if (qp.type == IBV_QPT_UC && result.outcome != Outcome::LocalError &&
+      result.outcome != Outcome::Done) {
+    return no_effect();
+  }
   return result;
 }
 

@@ -34,9 +34,14 @@ inline bool responds(const QpShared& target, const Qp& qp) noexcept {
 }
 
 constexpr ExecResult done() noexcept { return {}; }
+constexpr ExecResult no_effect() noexcept { return {Outcome::NoEffect, IBV_WC_SUCCESS, 0}; }
 constexpr ExecResult no_answer() noexcept { return {Outcome::NoAnswer, IBV_WC_RETRY_EXC_ERR, 0}; }
 constexpr ExecResult local_error(ibv_wc_status s) noexcept { return {Outcome::LocalError, s, 0}; }
 constexpr ExecResult remote_error(ibv_wc_status s) noexcept { return {Outcome::RemoteError, s, 0}; }
+
+// An RDMA write but for its bytes: checked, counted by the target, and its busy word kept. The
+// caller writes them to `host` of qp.peer and releases the word.
+ExecResult begin_write(Qp& qp, const SendWr& wr, QpShared** target, uint64_t* host);
 
 ExecResult execute_send(Qp& qp, const SendWr& wr);
 ExecResult execute_rdma(Qp& qp, const SendWr& wr);

@@ -82,6 +82,7 @@ void publish_attributes(Qp& qp) {
 void reset_qp(Qp& qp) {
   Process& proc = *qp.proc;
   wait_for_busy(proc, *qp.sh);
+  forget_flights(qp);
   qp.pending.clear();
   qp.next_try = UINT64_MAX;
   qp.target = nullptr;

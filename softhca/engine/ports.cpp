@@ -14,13 +14,7 @@ bool set_port_down(Process& proc, unsigned device, unsigned port, bool down) {
     global.ports_down.fetch_sub(1);
   }
   global.port_epoch.fetch_add(1);
-  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
-    const SlotShared& entry = global.slots[slot];
-    if (entry.state.load() != SlotState::Live) continue;
-    Peer* peer = proc.peer(slot, entry.gen);
-    if (peer == nullptr) continue;
-    proc.poke(*peer);
-  }
+  proc.poke_everybody();
   return true;
 }
 

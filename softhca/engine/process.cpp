@@ -12,6 +12,7 @@
 
 #include "softhca/engine/busy.h"
 #include "softhca/engine/device_thread.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/qp.h"
 #include "softhca/engine/record.h"
 #include "softhca/engine/spin_lock.h"
@@ -73,6 +74,7 @@ int Process::attach(std::string* why) {
   }
   kill_point(KillPoint::attach_segment_created);
   shared.pid = self_->pid;
+  shared.rank = rank_;
   shared.cookie = random_u64();
   shared.state.store(SlotState::Live, std::memory_order_release);
   peer_of_slot_[slot] = self_.get();
@@ -82,6 +84,7 @@ int Process::attach(std::string* why) {
   }
   attached_ = true;
   sweep_all_dead();
+  refresh_faults();
   kill_point(KillPoint::attach_done);
   return 0;
 }
@@ -147,6 +150,7 @@ void Process::detach() {
     thread = std::move(thread_);
   }
   thread.reset();  // joins; the thread may want the mutex meanwhile
+  if (injector_kept_) injector_kept_->late().place_everything();
   abandon_qps();
   inert_ = true;
   if (fabric_.in_process) {
@@ -164,6 +168,7 @@ void Process::detach() {
 void Process::make_inert() noexcept {
   if (!attached_) return;
   inert_ = true;
+  injector_.store(nullptr);
   // The mappings are MADV_DONTFORK: put zero pages there, in which every QP is RESET and every
   // queue is empty, so that verbs calls fail or find nothing and nothing of the parent is touched.
   const auto blank = [](char* base, std::size_t bytes) {
@@ -329,10 +334,18 @@ void Process::unlock_global() noexcept {
 
 // ---- directory ----------------------------------------------------------------------------------
 
-uint32_t Process::claim_qpn(Off qp) {
+uint32_t Process::claim_qpn(Off qp, uint32_t wanted) {
   if (!lock_global()) return 0;
   GlobalShared* g = global();
   uint32_t qpn = 0;
+  DirEntry& rested = g->dir[wanted & (kDirSize - 1)];
+  if (wanted != 0 && rested.qpn.load() == 0) {
+    qpn = wanted;
+    rested.slot = self_->slot;
+    rested.gen = self_->gen;
+    rested.qp = qp;
+    rested.qpn.store(qpn, std::memory_order_release);
+  }
   for (unsigned i = 0; i < kDirSize && qpn == 0; ++i) {
     const uint32_t index = (g->dir_next + i) & (kDirSize - 1);
     DirEntry& entry = g->dir[index];
@@ -356,6 +369,7 @@ uint32_t Process::claim_qpn(Off qp) {
 
 void Process::release_qpn(uint32_t qpn) {
   DirEntry& entry = global()->dir[qpn & (kDirSize - 1)];
+  last_released_qpn_.store(qpn);
   entry.qpn.compare_exchange_strong(qpn, 0);
 }
 
@@ -410,6 +424,27 @@ void Process::give_back(Pool pool, Off off) {
 void Process::poke(Peer& peer) noexcept {
   peer.hdr->attention.fetch_add(1);
   waker_.wake(peer.hdr->device_thread);
+}
+
+void Process::poke_everybody() noexcept {
+  for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
+    const SlotShared& entry = global()->slots[slot];
+    if (entry.state.load() != SlotState::Live) continue;
+    if (Peer* other = peer(slot, entry.gen); other != nullptr) poke(*other);
+  }
+}
+
+void Process::refresh_faults() {
+  const uint32_t epoch = global()->faults.epoch.load();
+  if (!injector_kept_) {
+    if (epoch == 0 && fabric_.log == nullptr) return;
+    injector_kept_ = std::make_unique<Injector>(*this);
+  }
+  faults_seen_ = epoch;
+  injector_kept_->refresh();
+  injector_.store(injector_kept_->needed() ? injector_kept_.get() : nullptr,
+                  std::memory_order_release);
+  schedule(injector_kept_->next_due());
 }
 
 void Process::schedule(uint64_t deadline) noexcept {

@@ -19,7 +19,7 @@
 #include "softhca/engine/shm_layout.h"
 #include "softhca/engine/wake.h"
 #include "softhca/engine/wr_log.h"
-#include "softhca/fault/fault_list.h"
+#include "softhca/fault/fault_log.h"
 
 namespace softhca {
 
@@ -29,16 +29,21 @@ struct Cq;
 struct Qp;
 struct Srq;
 class DeviceThread;
+class Injector;
 class Process;
+
+// Later than anything, but a deadline.
+inline constexpr uint64_t kDistantDeadline = UINT64_MAX - 1;
 
 // What all processes of a fabric have in common. Outlives its processes.
 struct Fabric {
   GlobalSegment global;
   FabricConf conf;
   Clock* clock = nullptr;
-  FaultTable* faults = nullptr;  // nullptr: none scheduled
   bool in_process = false;
-  WrLog* log = nullptr;         // in-process mode: what was executed
+  WrLog* log = nullptr;                        // in-process mode: what was executed
+  std::vector<FaultHit>* fault_log = nullptr;  // and what the fault schedule did
+  std::mutex log_mutex;
   std::vector<Process*> local;  // in-process mode: by slot
 };
 
@@ -64,6 +69,19 @@ class Process {
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
+
+  // Before attach: the process' rank, and the schedule that it was given (origin_of()).
+  void identify(int32_t rank, uint32_t fault_origin) noexcept {
+    rank_ = rank;
+    fault_origin_ = fault_origin;
+  }
+  int32_t rank() const noexcept { return rank_; }
+  uint32_t fault_origin() const noexcept { return fault_origin_; }
+  // nullptr: the fault schedule has nothing to do here.
+  Injector* injector() const noexcept { return injector_.load(std::memory_order_acquire); }
+  // Looks at the fabric's fault schedule; every process is poked when it changes.
+  void refresh_faults();
+  void poke_everybody() noexcept;
 
   // Takes a slot and creates the segment. In shared mode the caller holds the attach lock.
   int attach(std::string* why);
@@ -105,7 +123,9 @@ class Process {
 
   // ---- QP directory ----
   // A fresh QPN for the QpShared at `qp`, 0 = none free.
-  uint32_t claim_qpn(Off qp);
+  // `wanted` is given out again if it is free, in the life that it had; 0: the next one.
+  uint32_t claim_qpn(Off qp, uint32_t wanted = 0);
+  uint32_t last_released_qpn() const noexcept { return last_released_qpn_.load(); }
   void release_qpn(uint32_t qpn);
 
   // ---- type-stable shared objects ----
@@ -172,8 +192,14 @@ class Process {
   std::atomic<uint32_t> attention_seen_{0};
   std::atomic<uint64_t> next_deadline_{UINT64_MAX};
   std::atomic<uint32_t> next_id_{1};
+  std::atomic<uint32_t> last_released_qpn_{0};
   bool inert_ = false;
   bool attached_ = false;
+  int32_t rank_ = kAnyRank;
+  uint32_t fault_origin_ = 0;
+  uint32_t faults_seen_ = 0;  // epoch of the board
+  std::unique_ptr<Injector> injector_kept_;
+  std::atomic<Injector*> injector_{nullptr};
 
   std::mutex peers_mutex_;
   std::atomic<Peer*> peer_of_slot_[kMaxSlots]{};  // newest generation seen

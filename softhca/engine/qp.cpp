@@ -8,6 +8,7 @@
 
 #include "softhca/engine/busy.h"
 #include "softhca/engine/events.h"
+#include "softhca/engine/injector.h"
 #include "softhca/rules/timers.h"
 
 namespace softhca {
@@ -66,7 +67,10 @@ int create_shared(Qp& qp, Pd& pd, const ibv_qp_init_attr& init) {
   sh.tx_bytes = 0;
   sh.rnr_naks = 0;
   sh.retries = 0;
-  const uint32_t qpn = proc.claim_qpn(qp.off);
+  Injector* const faults = proc.injector();
+  const uint32_t reused =
+      faults == nullptr ? 0 : faults->reused_qpn(*qp.ctx, proc.last_released_qpn());
+  const uint32_t qpn = proc.claim_qpn(qp.off, reused);
   if (qpn == 0) return ENOMEM;
   sh.qpn.store(qpn, std::memory_order_release);
   return 0;
@@ -163,6 +167,7 @@ int destroy_qp(Qp* qp) {
         proc.unlock(proc.self());
       }
       wait_for_busy(proc, *qp->sh);
+      forget_flights(*qp);
       qp->pending.clear();
     }
     clean_cq(*qp->send_cq, qp->ex.qp_base.qp_num);

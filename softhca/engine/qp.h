@@ -17,6 +17,7 @@
 #include "softhca/engine/cq.h"
 #include "softhca/engine/recv_queue.h"
 #include "softhca/engine/spin_lock.h"
+#include "softhca/fault/fault_rule.h"
 
 namespace softhca {
 
@@ -41,25 +42,58 @@ struct SendWr {
   bool reachable = true;
 };
 
-struct PendingWr {
-  SendWr wr;
-  std::vector<ibv_sge> sge;
-  std::vector<char> inline_data;
-  ibv_ah_attr av{};
-};
-
 enum class Outcome : uint8_t {
   Done,         // executed and acknowledged
   NotReady,     // receiver not ready: try again after its timer
   NoAnswer,     // nobody acknowledges: try again until the retry counter is used up
   LocalError,   // status says what; nothing was sent
   RemoteError,  // negative acknowledgement; status says which
+  NoEffect,     // succeeds without one: a repeat, or an unreliable message that nobody took
+  Held,         // fault schedule: look again at Flight::wake
+  Refused,      // fault schedule: the post fails with Flight::refusal
 };
 
 struct ExecResult {
   Outcome outcome = Outcome::Done;
   ibv_wc_status status = IBV_WC_SUCCESS;
   uint8_t rnr_timer = 0;
+};
+
+// What the fault schedule has decided about one request (injector.h). All zero: nothing.
+struct Flight {
+  bool asked = false;      // the rules were
+  uint32_t drops = 0;      // attempts that are still to be lost
+  uint32_t ack_drops = 0;  // answers that are still to be lost
+  uint32_t not_ready = 0;  // answers that the receiver is not ready
+  uint32_t window = 0;     // requests behind it that are executed without an answer as well
+  bool executed = false;   // by the responder; `answer` is what it said
+  bool acked = false;      // the answer came: the completion does not depend on the QP any more
+  bool silent = false;     // never completes
+  bool lost = false;       // not even when it is flushed
+  bool execute_first = false;
+  bool kill = false;
+  uint32_t kill_serial = 0;          // of the rule
+  FaultKind kind = FaultKind::None;  // for the log
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  int refusal = 0;
+  uint64_t fetch_at = 0;   // not executed before
+  uint64_t cqe_delay = 0;  // completes so long after it was executed
+  uint64_t place_delay = 0;
+  uint64_t ghost_delay = 0;
+  uint64_t copy_delay = 0;  // datagram: another one arrives so much later
+  uint64_t late_by = 0;     // datagram: arrives so much later
+  bool behind_next = false;
+  uint64_t wake = 0;  // Outcome::Held: look again then
+  ExecResult answer;
+  uint64_t result = 0;  // of an atomic, until the answer comes
+};
+
+struct PendingWr {
+  SendWr wr;
+  std::vector<ibv_sge> sge;
+  std::vector<char> inline_data;
+  ibv_ah_attr av{};
+  Flight flight;
 };
 
 struct BuiltWr;
@@ -96,6 +130,10 @@ struct Qp {
   bool last_wqe_reported = false;
   bool established_reported = false;
   bool drained_wanted = false;
+  Flight fresh;                // of the request that is being posted
+  uint32_t run_ahead = 0;      // requests that are still executed while answers are being lost
+  uint64_t flush_at = 0;       // in ERR: requests are flushed then
+  bool flush_decided = false;  // the schedule was asked about this flush
 
   RecvQueue rq;
   uint32_t events_fetched = 0;  // under ex.qp_base.mutex
@@ -134,6 +172,8 @@ ExecResult execute(Qp& qp, const SendWr& wr);
 // Completes `wr` with `status`, and moves the QP to ERR (SQE for UD and UC); sq_lock held.
 void fail_request(Qp& qp, const SendWr& wr, ibv_wc_status status);
 void complete_request(Qp& qp, const SendWr& wr, ibv_wc_status status);
+// What the fault schedule still has in hand for this life of the QP; sq_lock held.
+void forget_flights(Qp& qp);
 // The owner's part of entering ERR: flush both queues, report the last WQE; sq_lock held.
 void flush_qp(Qp& qp);
 // Sees what peers did to this QP (events, ERR); takes sq_lock.

@@ -5,6 +5,7 @@
 #include "softhca/engine/busy.h"
 #include "softhca/engine/deliver.h"
 #include "softhca/engine/events.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/qp.h"
 
 namespace softhca {
@@ -70,6 +71,48 @@ void flush_receives(Qp& qp) {
   send_wakes(proc, proc.self(), wakes);
 }
 
+// The fault schedule may want it later than now.
+bool flush_is_held_back(Qp& qp) {
+  Injector* const faults = qp.proc->injector();
+  if (faults != nullptr && !qp.flush_decided) {
+    qp.flush_decided = true;
+    qp.flush_at = faults->flush_time(qp);
+  }
+  if (qp.flush_at == 0) return false;
+  if (qp.flush_at <= qp.proc->now()) {
+    qp.flush_at = 0;
+    return false;
+  }
+  qp.next_try = qp.flush_at;
+  qp.proc->schedule(qp.flush_at);
+  return true;
+}
+
+void flush_sends(Qp& qp) {
+  while (!qp.pending.empty()) {
+    const PendingWr& pending = qp.pending.front();
+    const Flight& flight = pending.flight;
+    if (flight.acked && flight.wake > qp.proc->now()) {
+      // Its completion is on the way, and the flush of the others is behind it.
+      qp.next_try = flight.wake;
+      qp.proc->schedule(flight.wake);
+      return;
+    }
+    if (!flight.lost) {
+      complete_request(qp, pending.wr, flight.acked ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
+    }
+    qp.pending.pop_front();
+  }
+}
+
+void report_last_wqe(Qp& qp) {
+  if (qp.srq == nullptr || qp.last_wqe_reported) return;
+  qp.last_wqe_reported = true;
+  Injector* const faults = qp.proc->injector();
+  if (faults != nullptr && faults->hides_last_wqe(qp)) return;
+  raise_qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
 }  // namespace
 
 void complete_request(Qp& qp, const SendWr& wr, ibv_wc_status status) {
@@ -111,15 +154,19 @@ void flush_qp(Qp& qp) {
   qp.state = IBV_QPS_ERR;
   qp.next_try = UINT64_MAX;
   wait_for_busy(*qp.proc, *qp.sh);
-  while (!qp.pending.empty()) {
-    complete_request(qp, qp.pending.front().wr, IBV_WC_WR_FLUSH_ERR);
-    qp.pending.pop_front();
+  if (!flush_is_held_back(qp)) {
+    flush_sends(qp);
+    flush_receives(qp);
   }
-  flush_receives(qp);
-  if (qp.srq != nullptr && !qp.last_wqe_reported) {
-    qp.last_wqe_reported = true;
-    raise_qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-  }
+  report_last_wqe(qp);
+}
+
+void forget_flights(Qp& qp) {
+  if (Injector* const faults = qp.proc->injector(); faults != nullptr) faults->settle(qp);
+  qp.fresh = {};
+  qp.run_ahead = 0;
+  qp.flush_at = 0;
+  qp.flush_decided = false;
 }
 
 void service_qp(Qp& qp) {

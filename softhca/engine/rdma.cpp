@@ -81,7 +81,7 @@ ExecResult move_data(Qp& qp, QpShared& target, const SendWr& wr, const LocalData
     case Sequence::Ahead:
       return no_answer();
     case Sequence::Duplicate:
-      if (wr.opcode != IBV_WR_RDMA_READ) return done();
+      if (wr.opcode != IBV_WR_RDMA_READ) return no_effect();
       break;  // a repeated read is executed again
   }
   uint64_t host = 0;
@@ -139,13 +139,34 @@ ExecResult execute_rdma(Qp& qp, const SendWr& wr) {
   return result;
 }
 
+ExecResult begin_write(Qp& qp, const SendWr& wr, QpShared** target, uint64_t* host) {
+  *target = connected_target(qp);
+  if (*target == nullptr || !take_busy(*qp.proc, **target)) return no_answer();
+  uint32_t event = 0;
+  ExecResult result = no_answer();
+  const Sequence sequence = check_sequence(qp, **target);
+  if (responds(**target, qp) && sequence != Sequence::Ahead) {
+    result = sequence == Sequence::Duplicate ? no_effect()
+                                             : check_request(qp, **target, wr, host, &event);
+  }
+  if (result.outcome == Outcome::Done) {
+    advance_psn(qp, **target, wr.length);
+    return result;
+  }
+  if (!release_busy(*qp.proc, **target)) return no_answer();
+  if (result.outcome == Outcome::RemoteError && qp.type == IBV_QPT_RC) {
+    nak_target(*qp.proc, *qp.peer, **target, qp.attr.dest_qp_num, event);
+  }
+  return result;
+}
+
 namespace {
 
 // Under the target's lock, so that atomics of all initiators exclude each other.
 ExecResult run_atomic(Qp& qp, QpShared& target, const SendWr& wr, uint64_t* old, uint32_t* event) {
   if (!responds(target, qp)) return no_answer();
   const Sequence seq = check_sequence(qp, target);
-  if (seq != Sequence::Match) return seq == Sequence::Duplicate ? done() : no_answer();
+  if (seq != Sequence::Match) return seq == Sequence::Duplicate ? no_effect() : no_answer();
   uint64_t host = 0;
   const ExecResult verdict = check_request(qp, target, wr, &host, event);
   if (verdict.outcome != Outcome::Done) return verdict;

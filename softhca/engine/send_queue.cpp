@@ -2,8 +2,10 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "softhca/engine/execute.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/qp.h"
 #include "softhca/rules/timers.h"
 
@@ -76,6 +78,7 @@ int read_request(const Qp& qp, const ibv_send_wr& in, SendWr* out) noexcept {
 void keep(Qp& qp, const SendWr& wr) {
   PendingWr& p = qp.pending.emplace_back();
   p.wr = wr;
+  p.flight = std::exchange(qp.fresh, {});
   p.sge.assign(wr.sge, wr.sge + wr.num_sge);
   if ((wr.flags & IBV_SEND_INLINE) != 0) {
     // Inline data is the caller's again when post returns.
@@ -109,6 +112,10 @@ void add_one(std::atomic<uint64_t>& counter) noexcept {
 
 // Until when the request that stands first has to wait; false: its retries are used up.
 bool plan_retry(Qp& qp, const ExecResult& result, uint64_t now) noexcept {
+  if (result.outcome == Outcome::Held) {
+    qp.next_try = qp.pending.front().flight.wake;
+    return true;
+  }
   if (result.outcome == Outcome::NotReady) {
     add_one(qp.sh->rnr_naks);
     qp.tries = 0;  // it did answer
@@ -128,19 +135,29 @@ bool plan_retry(Qp& qp, const ExecResult& result, uint64_t now) noexcept {
 }
 
 ExecResult attempt(Qp& qp, const SendWr& wr) {
-  const ExecResult result = execute(qp, wr);
-  if (WrLog* log = qp.proc->fabric().log; log != nullptr) [[unlikely]] {
-    log->push_back({qp.proc->now(), wr.wr_id, qp.ex.qp_base.qp_num,
-                    qp.type == IBV_QPT_UD ? wr.remote_qpn : qp.attr.dest_qp_num, wr.length,
-                    qp.sq_psn, wr.opcode, static_cast<uint8_t>(result.outcome)});
+  if (Injector* const faults = qp.proc->injector(); faults != nullptr) [[unlikely]] {
+    return faults->first_attempt(qp, wr);
   }
-  return result;
+  return execute(qp, wr);
+}
+
+ExecResult attempt_again(Qp& qp, PendingWr& pending) {
+  Injector* const faults = qp.proc->injector();
+  return faults != nullptr ? faults->attempt(qp, pending.wr, pending.flight)
+                           : execute(qp, pending.wr);
 }
 
 void succeed(Qp& qp, const SendWr& wr) {
   qp.sq_psn = psn_after(qp, wr.length);
   count_sent(qp, wr);
   complete_request(qp, wr, IBV_WC_SUCCESS);
+}
+
+void succeed_waiting(Qp& qp, const PendingWr& pending) {
+  // What was executed before it was answered has taken its sequence number.
+  if (!pending.flight.executed) qp.sq_psn = psn_after(qp, pending.wr.length);
+  count_sent(qp, pending.wr);
+  complete_request(qp, pending.wr, IBV_WC_SUCCESS);
 }
 
 void start_waiting(Qp& qp, const SendWr& wr, const ExecResult& result) {
@@ -159,6 +176,32 @@ void start_waiting(Qp& qp, const SendWr& wr, const ExecResult& result) {
 
 }  // namespace
 
+namespace {
+
+// Takes a request that cannot be executed now: the QP is broken or others wait before it.
+int submit_behind(Qp& qp, SendWr& wr) {
+  if (qp.proc->inert()) return EIO;
+  Injector* const faults = qp.proc->injector();
+  if (faults != nullptr) {
+    const int rc = faults->on_call(*qp.ctx, FaultCall::PostSend);
+    if (rc != 0) return rc;
+  }
+  wr.index = qp.posted++;
+  const bool broken = qp.sh->state.load() == IBV_QPS_ERR || qp.state == IBV_QPS_ERR;
+  if (broken && qp.state != IBV_QPS_ERR) flush_qp(qp);
+  // A flush that is held back keeps its order.
+  if ((broken && qp.pending.empty() && qp.flush_at == 0) || qp.state == IBV_QPS_SQE) {
+    complete_request(qp, wr, IBV_WC_WR_FLUSH_ERR);
+    return 0;
+  }
+  qp.fresh = {};
+  keep(qp, wr);
+  if (faults != nullptr && !broken) faults->run_ahead(qp, qp.pending.back());
+  return 0;
+}
+
+}  // namespace
+
 int submit(Qp& qp, SendWr& wr) {
   switch (qp.state) {
     case IBV_QPS_RTS:
@@ -170,34 +213,29 @@ int submit(Qp& qp, SendWr& wr) {
       return EINVAL;
   }
   if (qp.posted - qp.freed.load(std::memory_order_relaxed) >= qp.max_send_wr) return ENOMEM;
-  wr.index = qp.posted++;
   if (qp.sh->state.load(std::memory_order_relaxed) != IBV_QPS_RTS || qp.state != IBV_QPS_RTS ||
       !qp.pending.empty()) [[unlikely]] {
-    if (qp.proc->inert()) return EIO;
-    const bool broken = qp.sh->state.load() == IBV_QPS_ERR || qp.state == IBV_QPS_ERR;
-    if (broken && qp.state != IBV_QPS_ERR) {
-      flush_qp(qp);
-    }
-    if (broken || qp.state == IBV_QPS_SQE) {
-      complete_request(qp, wr, IBV_WC_WR_FLUSH_ERR);
-    } else {
-      keep(qp, wr);
-    }
-    return 0;
+    return submit_behind(qp, wr);
   }
+  wr.index = qp.posted++;
   const ExecResult result = attempt(qp, wr);
   switch (result.outcome) {
     case Outcome::Done:
+    case Outcome::NoEffect:
       succeed(qp, wr);
       break;
     case Outcome::NotReady:
     case Outcome::NoAnswer:
+    case Outcome::Held:
       start_waiting(qp, wr, result);
       break;
     case Outcome::LocalError:
     case Outcome::RemoteError:
       fail_request(qp, wr, result.status);
       break;
+    case Outcome::Refused:
+      --qp.posted;
+      return qp.fresh.refusal;
   }
   return 0;
 }
@@ -205,17 +243,17 @@ int submit(Qp& qp, SendWr& wr) {
 void drive_pending(Qp& qp, uint64_t now) {
   while (!qp.pending.empty() && qp.state == IBV_QPS_RTS) {
     if (qp.sh->state.load() == IBV_QPS_ERR) return;  // service_qp flushes
-    const SendWr& wr = qp.pending.front().wr;
-    const ExecResult result = attempt(qp, wr);
-    if (result.outcome == Outcome::Done) {
-      succeed(qp, wr);
+    const ExecResult result = attempt_again(qp, qp.pending.front());
+    if (result.outcome == Outcome::Done || result.outcome == Outcome::NoEffect) {
+      succeed_waiting(qp, qp.pending.front());
       qp.pending.pop_front();
       qp.tries = 0;
       qp.rnr_tries = 0;
       qp.next_try = UINT64_MAX;
       continue;
     }
-    const bool waits = result.outcome == Outcome::NotReady || result.outcome == Outcome::NoAnswer;
+    const bool waits = result.outcome == Outcome::NotReady || result.outcome == Outcome::NoAnswer ||
+                       result.outcome == Outcome::Held;
     if (waits && plan_retry(qp, result, now)) {
       qp.proc->schedule(qp.next_try);
       return;

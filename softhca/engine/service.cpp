@@ -4,6 +4,7 @@
 
 #include "softhca/engine/cq.h"
 #include "softhca/engine/events.h"
+#include "softhca/engine/injector.h"
 #include "softhca/engine/process.h"
 #include "softhca/engine/qp.h"
 
@@ -50,6 +51,7 @@ void Process::service() {
   std::lock_guard guard(registry_);
   if (!looked_at) {
     attention_seen_.store(attention, std::memory_order_release);
+    if (global()->faults.epoch.load() != faults_seen_) refresh_faults();
     for (Cq* cq : cqs_) service_cq(*this, *cq);
     for (Srq* srq : srqs_) service_srq(*srq);
     for (Qp* qp : qps_) service_qp(*qp);
@@ -66,11 +68,19 @@ void Process::drive(uint64_t now_ns) {
   for (Qp* qp : qps_) {
     if (qp->next_try.load() == UINT64_MAX) continue;
     std::lock_guard guard(qp->sq_lock);
-    if (qp->next_try.load() <= now_ns && !qp->pending.empty()) {
+    if (qp->next_try.load() <= now_ns) {
       qp->next_try.store(UINT64_MAX);
-      drive_pending(*qp, now_ns);
+      if (qp->state == IBV_QPS_ERR) {
+        flush_qp(*qp);  // the fault schedule had held it back
+      } else if (!qp->pending.empty()) {
+        drive_pending(*qp, now_ns);
+      }
     }
     earliest = std::min(earliest, qp->next_try.load());
+  }
+  if (Injector* const faults = injector(); faults != nullptr) {
+    faults->run_due(now_ns);
+    earliest = std::min(earliest, faults->next_due());
   }
   schedule(earliest);
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "softhca/conf/conf.h"
+#include "softhca/fault/fault_board.h"
 
 namespace softhca {
 
@@ -55,7 +56,7 @@ struct alignas(kLine) SlotShared {
   std::atomic<SlotState> state;
   uint32_t gen;  // grows with every attach to this slot
   int32_t pid;
-  uint32_t pad;
+  int32_t rank;  // kAnyRank: none is known
   uint64_t cookie;
 };
 
@@ -86,6 +87,7 @@ struct GlobalShared {
   PortShared ports[kMaxDevices][kMaxPorts];
   SlotShared slots[kMaxSlots];
   DirEntry dir[kDirSize];
+  FaultBoard faults;
   // The configuration of the fabric as INI text, written once under the attach lock.
   std::atomic<uint32_t> conf_length;
   char conf_text[kMaxConfText];

@@ -5,8 +5,10 @@
 #include <stdexcept>
 
 #include "softhca/api/operations.h"
+#include "softhca/engine/deliver.h"
 #include "softhca/engine/ports.h"
 #include "softhca/engine/shared_conf.h"
+#include "softhca/fault/fault_names.h"
 
 namespace softhca::sim {
 
@@ -15,6 +17,7 @@ Fabric::Fabric(FabricConf conf) {
   fabric_.clock = &clock_;
   fabric_.in_process = true;
   fabric_.log = &log_;
+  fabric_.fault_log = &fault_log_;
   if (fabric_.global.create_anonymous() != 0) throw std::bad_alloc();
   publish_conf(*fabric_.global.shared(), fabric_.conf);
   unsigned index = 0;
@@ -31,6 +34,7 @@ ibv_context* Fabric::open(unsigned device) {
     return nullptr;
   }
   auto node = std::make_unique<Process>(fabric_);
+  node->identify(static_cast<int32_t>(nodes_.size()), 0);
   std::string why;
   if (const int rc = node->attach(&why); rc != 0) {
     errno = rc;
@@ -59,7 +63,8 @@ void Fabric::kill(ibv_context* context) { context_of(context)->proc->die(); }
 uint64_t Fabric::earliest() const noexcept {
   uint64_t first = UINT64_MAX;
   for (const auto& node : nodes_) {
-    if (!node->inert()) first = std::min(first, node->next_deadline());
+    const uint64_t next = node->inert() ? UINT64_MAX : node->next_deadline();
+    if (next < kDistantDeadline) first = std::min(first, next);
   }
   return first;
 }
@@ -99,9 +104,60 @@ bool Fabric::set_port(unsigned device, unsigned port, bool up) {
   return set_port_down(*nodes_.front(), device, port, !up);
 }
 
-void Fabric::schedule_faults(const FaultTable& faults) {
-  faults_ = faults;
-  fabric_.faults = faults_.rule_count == 0 ? nullptr : &faults_;
+void Fabric::tell_faults() {
+  for (const auto& node : nodes_) {
+    if (!node->inert()) node->refresh_faults();
+  }
+}
+
+void Fabric::schedule_faults(const FaultList& faults) {
+  board_clear(fabric_.global.shared()->faults);
+  (void)board_add(fabric_.global.shared()->faults, faults, 0, now());
+  tell_faults();
+}
+
+bool Fabric::add_faults(std::string_view text) {
+  const auto list = parse_faults(text);
+  if (!list) throw std::invalid_argument(list.error().str());
+  const bool added = board_add(fabric_.global.shared()->faults, *list, 0, now());
+  tell_faults();
+  return added;
+}
+
+void Fabric::clear_faults() {
+  board_clear(fabric_.global.shared()->faults);
+  tell_faults();
+}
+
+std::vector<Fabric::FaultView> Fabric::faults() const {
+  std::vector<FaultView> all;
+  const FaultBoard& board = fabric_.global.shared()->faults;
+  for (uint32_t slot = 0; slot < kMaxFaultRules; ++slot) {
+    const auto copy = board_read(board, slot);
+    if (copy) all.push_back({slot, std::string(copy->rule.written()), board.slots[slot].hits});
+  }
+  return all;
+}
+
+uint64_t Fabric::fault_hits(std::string_view kind) const {
+  uint64_t sum = 0;
+  const FaultBoard& board = fabric_.global.shared()->faults;
+  for (uint32_t slot = 0; slot < kMaxFaultRules; ++slot) {
+    const auto copy = board_read(board, slot);
+    if (copy && (kind.empty() || fault_kind_name(copy->rule.kind) == kind))
+      sum += board.slots[slot].hits;
+  }
+  return sum;
+}
+
+bool Fabric::kill_qp(uint32_t qpn, bool with_event) {
+  for (const auto& node : nodes_) {
+    Peer* peer = nullptr;
+    QpShared* qp = node->inert() ? nullptr : node->find_qp(qpn, &peer);
+    if (qp == nullptr) continue;
+    return nak_target(*node, *peer, *qp, qpn, with_event ? uint32_t{kQpFatal} : 0U);
+  }
+  return false;
 }
 
 }  // namespace softhca::sim

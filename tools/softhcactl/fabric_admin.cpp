@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "softhca/engine/injector.h"
 #include "softhca/engine/ports.h"
 #include "softhca/engine/shared_conf.h"
 
@@ -107,6 +108,49 @@ tl::expected<bool, std::string> FabricAdmin::set_port(const std::string& device,
     return softhca::set_port_down(*process_, d, port, !up);
   }
   return tl::make_unexpected(fmt::format("no device '{}'; there is: {}", device, names));
+}
+
+std::vector<FabricAdmin::FaultView> FabricAdmin::faults() const {
+  std::vector<FaultView> all;
+  const softhca::FaultBoard& board = fabric_.global.shared()->faults;
+  for (uint32_t slot = 0; slot < softhca::kMaxFaultRules; ++slot) {
+    const auto copy = softhca::board_read(board, slot);
+    if (!copy) continue;
+    all.push_back({slot, std::string(copy->rule.written()), copy->rule.seed,
+                   board.slots[slot].hits.load(), copy->origin == 0});
+  }
+  return all;
+}
+
+tl::expected<std::size_t, std::string> FabricAdmin::add_faults(const std::string& text) {
+  const auto list = softhca::parse_faults(text);
+  if (!list)
+    return tl::make_unexpected(fmt::format("'{}': {}", list.error().item, list.error().msg));
+  fabric_.global.lock_attach();
+  const bool added = softhca::board_add(fabric_.global.shared()->faults, *list, 0, process_->now());
+  fabric_.global.unlock_attach();
+  if (!added) {
+    return tl::make_unexpected(
+        fmt::format("a fabric has room for {} rules", softhca::kMaxFaultRules));
+  }
+  process_->poke_everybody();
+  return list->size();
+}
+
+void FabricAdmin::clear_faults() {
+  softhca::FaultBoard& board = fabric_.global.shared()->faults;
+  fabric_.global.lock_attach();
+  std::vector<softhca::FaultRule> undone;
+  for (uint32_t slot = 0; slot < softhca::kMaxFaultRules; ++slot) {
+    const auto copy = softhca::board_read(board, slot);
+    const bool took_down = copy && copy->rule.kind == softhca::FaultKind::PortDown &&
+                           board.slots[slot].hits.load() != 0;
+    if (took_down) undone.push_back(copy->rule);
+  }
+  softhca::board_clear(board);
+  fabric_.global.unlock_attach();
+  process_->poke_everybody();
+  for (const softhca::FaultRule& rule : undone) softhca::restore_ports(*process_, rule);
 }
 
 void FabricAdmin::reset() {

@@ -55,6 +55,19 @@ class FabricAdmin {
 
   // Whether the port changed; a message if there is no such port.
   tl::expected<bool, std::string> set_port(const std::string& device, unsigned port, bool up);
+  struct FaultView {
+    uint32_t rule = 0;
+    std::string text;
+    uint64_t seed = 0;
+    uint64_t hits = 0;
+    bool everybody = false;  // added here; else only for those who were started with it
+  };
+  std::vector<FaultView> faults() const;
+  // Puts rules in force for every process; their number, or a message.
+  tl::expected<std::size_t, std::string> add_faults(const std::string& text);
+  // Takes all rules away, and ports up that they took down.
+  void clear_faults();
+
   // Counters to zero, ports as configured.
   void reset();
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "softhca/fault/fault_names.h"
 #include "tools/softhcactl/fabric_admin.h"
 #include "tools/softhcactl/fabrics.h"
 #include "tools/softhcactl/render.h"
@@ -19,6 +20,7 @@ struct Options {
   std::string device;
   unsigned port = 1;
   std::string state;
+  std::string rules;
 };
 
 int complain(const std::string& what) {
@@ -83,6 +85,25 @@ int counters(const Options& options, FabricAdmin& admin) {
   return 0;
 }
 
+int fault_add(const Options& options, FabricAdmin& admin) {
+  const auto added = admin.add_faults(options.rules);
+  if (!added) return complain(added.error());
+  show(options, {{"fabric", admin.name()}, {"added", *added}}, fmt::format("{} added\n", *added));
+  return 0;
+}
+
+int fault_clear(const Options& options, FabricAdmin& admin) {
+  admin.clear_faults();
+  show(options, {{"fabric", admin.name()}, {"cleared", true}}, "cleared\n");
+  return 0;
+}
+
+int fault_list(const Options& options, FabricAdmin& admin) {
+  const auto json = describe_faults(admin);
+  show(options, json, faults_as_text(json));
+  return 0;
+}
+
 int with_fabric(const Options& options, int (*command)(const Options&, FabricAdmin&)) {
   const auto name = choose_fabric(options.fabric);
   if (!name) return complain(name.error());
@@ -106,8 +127,18 @@ int run(int argc, char** argv) {
   port->add_option("STATE", options.state)->required()->check(CLI::IsMember({"up", "down"}));
   CLI::App* count = app.add_subcommand("counters", "what each queue pair has sent");
   app.add_subcommand("reset", "counters to zero, ports as configured");
+  CLI::App* fault = app.add_subcommand("fault", "change the fault schedule, and see its hits");
+  fault->require_subcommand(1);
+  fault->footer(softhca::fault_help());
+  CLI::App* add = fault->add_subcommand("add", "puts rules in force, for every process");
+  add->add_option("RULES", options.rules, "rules, separated by ';'")->required();
+  CLI::App* clear = fault->add_subcommand("clear", "takes all rules away");
+  CLI::App* faults = fault->add_subcommand("list", "rules in force, with their hits");
   CLI11_PARSE(app, argc, argv);
   if (list->parsed()) return list_all(options);
+  if (add->parsed()) return with_fabric(options, fault_add);
+  if (clear->parsed()) return with_fabric(options, fault_clear);
+  if (faults->parsed()) return with_fabric(options, fault_list);
   if (port->parsed()) return with_fabric(options, set_port);
   return with_fabric(options, count->parsed() ? counters : reset);
 }

@@ -91,6 +91,30 @@ ordered_json describe_counters(FabricAdmin& admin) {
   return out;
 }
 
+ordered_json describe_faults(FabricAdmin& admin) {
+  ordered_json out{{"fabric", admin.name()}, {"hits", 0}, {"rules", ordered_json::array()}};
+  uint64_t hits = 0;
+  for (const FabricAdmin::FaultView& f : admin.faults()) {
+    hits += f.hits;
+    out["rules"].push_back({{"rule", f.rule},
+                            {"text", f.text},
+                            {"seed", f.seed},
+                            {"hits", f.hits},
+                            {"everybody", f.everybody}});
+  }
+  out["hits"] = hits;
+  return out;
+}
+
+std::string faults_as_text(const ordered_json& faults) {
+  std::string out = fmt::format("{:>4} {:>10}  rule\n", "no", "hits");
+  for (const auto& f : faults["rules"]) {
+    out += fmt::format("{:>4} {:>10}  {}\n", f["rule"].get<uint32_t>(), f["hits"].get<uint64_t>(),
+                       f["text"].get<std::string>());
+  }
+  return out;
+}
+
 std::string as_text(const ordered_json& fabric) {
   std::string out = fmt::format("fabric {}\n", fabric["fabric"].get<std::string>());
   for (const auto& p : fabric["ports"]) {

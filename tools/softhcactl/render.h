@@ -10,6 +10,8 @@ namespace softhcactl {
 
 nlohmann::ordered_json describe(FabricAdmin& admin);
 nlohmann::ordered_json describe_counters(FabricAdmin& admin);
+nlohmann::ordered_json describe_faults(FabricAdmin& admin);
+std::string faults_as_text(const nlohmann::ordered_json& faults);
 std::string as_text(const nlohmann::ordered_json& fabric);
 std::string counters_as_text(const nlohmann::ordered_json& counters);
 

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "softhca/fault/fault_list.h"
+#include "softhca/fault/fault_names.h"
+#include "softhca/fault/fault_rule.h"
 #include "tests/unit/softhca/verbs_kit.h"
 #include "tests/unit/softhca/world.h"
 
@@ -90,6 +91,15 @@ const std::vector<Call> kCalls{
        a.port_num = 1;
        return made(ibv_create_ah(n.pd, &a), ibv_destroy_ah);
      }},
+    {"post_send",
+     [](Node& n) {
+       kit::Qp self(n);
+       EXPECT_EQ(self.to_init(), 0);
+       EXPECT_EQ(self.to_rtr(self.num(), kit::gid_of(n.ctx, 0)), 0);
+       EXPECT_EQ(self.to_rts(), 0);
+       EXPECT_EQ(kit::post_recv(self, 1, 0, 64), 0);
+       return kit::post(self, {});
+     }},
 };
 
 TEST(FaultHooks, EveryCallOfTheGrammarIsHooked) {
@@ -97,14 +107,48 @@ TEST(FaultHooks, EveryCallOfTheGrammarIsHooked) {
   for (const Call& call : kCalls) {
     World world;
     Node node(world.open(), {.srq_wr = 4});
-    const auto table = softhca::parse_faults("fail=" + std::string(call.name) + ":3:EIO");
-    ASSERT_TRUE(table.has_value()) << table.error().str();
-    world.sim().schedule_faults(*table);
+    ASSERT_TRUE(world.sim().add_faults("fail=" + std::string(call.name) + ":3:EIO"));
     EXPECT_EQ(call.run(node), 0) << call.name;
     EXPECT_EQ(call.run(node), 0) << call.name;
     EXPECT_EQ(call.run(node), EIO) << call.name;
     EXPECT_EQ(call.run(node), 0) << call.name;
+    EXPECT_EQ(world.sim().fault_hits("fail"), 1U);
+    ASSERT_EQ(world.sim().fault_log().size(), 1U);
+    EXPECT_EQ(softhca::fault_call_name(world.sim().fault_log()[0].call), call.name);
   }
+}
+
+TEST(FaultHooks, SlowCallsTakeTime) {
+  World world;
+  Node node(world.open());
+  ASSERT_TRUE(world.sim().add_faults("delay=create_qp:2:30ms"));
+  const uint64_t start = world.now();
+  EXPECT_EQ(made(make_qp(node), ibv_destroy_qp), 0);
+  EXPECT_EQ(world.now(), start);
+  EXPECT_EQ(made(make_qp(node), ibv_destroy_qp), 0);
+  EXPECT_EQ(world.now(), start + 30'000'000);
+}
+
+TEST(FaultHooks, ModifyFailsOnTheWayToOneState) {
+  World world;
+  Node node(world.open());
+  ASSERT_TRUE(world.sim().add_faults("fail=modify_qp:1:ETIMEDOUT:to=RTR"));
+  kit::Qp qp(node);
+  EXPECT_EQ(qp.to_init(), 0);
+  EXPECT_EQ(qp.to_rtr(qp.num(), kit::gid_of(node.ctx, 0)), ETIMEDOUT);
+  EXPECT_EQ(qp.state(), IBV_QPS_INIT) << "nothing changed";
+  EXPECT_EQ(qp.to_rtr(qp.num(), kit::gid_of(node.ctx, 0)), 0);
+}
+
+TEST(FaultHooks, AnotherRankIsLeftAlone) {
+  World world;
+  Node first(world.open());
+  Node second(world.open());
+  ASSERT_TRUE(world.sim().add_faults("fail=create_qp:1+:EIO:rank=1"));
+  EXPECT_EQ(made(make_qp(first), ibv_destroy_qp), 0);
+  EXPECT_EQ(made(make_qp(second), ibv_destroy_qp), EIO);
+  world.sim().clear_faults();
+  EXPECT_EQ(made(make_qp(second), ibv_destroy_qp), 0);
 }
 
 }  // namespace
