@@ -323,6 +323,7 @@ class alignas(64) Channel {
   OpLog log_;
   ibv_send_wr wr_{};  // the one work request, reused
   ibv_sge sge_{};
+  ibv_send_wr* bad_wr_ = nullptr;  // the device may write it; it can only be wr_
   std::uint16_t epoch_lo_ = 0;
   Lane lane_;
   int (*post_send_)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;  // of the lane's device

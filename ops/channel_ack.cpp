@@ -135,6 +135,8 @@ void Channel::on_send_completion(const ibv_wc& wc) {
   retire_to(wr_lower(wc.wr_id));
   if (log_.posted() != log_.end()) [[unlikely]] {
     pump_pending();
+  } else if (fast_sends_ == 0) {
+    refill_fast_sends();  // the log or the queue was short of room
   }
 }
 

@@ -20,7 +20,8 @@ inline bool Channel::send_fast(Frag& frag, std::uint8_t tag, std::uint8_t user_h
   }
   --fast_sends_;
   const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
-  const auto seq = static_cast<std::uint32_t>(tx_next_);
+  const std::uint64_t tx = tx_next_;
+  const auto seq = static_cast<std::uint32_t>(tx);
   const std::uint32_t position = sq_posted_;
   LogEntry& entry = log_.append_posted();
   entry.object = &frag;
@@ -30,7 +31,8 @@ inline bool Channel::send_fast(Frag& frag, std::uint8_t tag, std::uint8_t user_h
   entry.kind = LogKind::Send;
   entry.flags = kLogEverPosted;
   entry.spare = 0;
-  tx_sent_ = ++tx_next_;
+  tx_next_ = tx + 1;
+  tx_sent_ = tx + 1;
   frag.held.store(static_cast<std::uint8_t>(kHoldPeer | user_hold), std::memory_order_relaxed);
   frag.header = DataHeader{.seq = seq,
                            .ack = static_cast<std::uint32_t>(rx_next),
@@ -47,8 +49,7 @@ inline bool Channel::send_fast(Frag& frag, std::uint8_t tag, std::uint8_t user_h
   if constexpr (kCallback) {
     push_sent(frag);
   }
-  ibv_send_wr* bad = nullptr;
-  const int refused = post_send_(lane_.qp, &wr_, &bad);
+  const int refused = post_send_(lane_.qp, &wr_, &bad_wr_);
   if (refused != 0) [[unlikely]] {
     undo_fast_send(entry, refused);
     return true;

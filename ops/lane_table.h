@@ -29,16 +29,10 @@ class LaneTable {
   LaneTable() : slots_(kInitialSlots) {}
 
   LaneEntry* find(Qpn qpn) {
-    LaneEntry* const slots = slots_.data();
-    for (std::uint32_t i = home(qpn);; i = (i + 1) & mask_) {
-      LaneEntry& slot = slots[i];
-      if (slot.qpn == qpn) [[likely]] {
-        return &slot;
-      }
-      if (slot.channel == nullptr) {
-        return nullptr;
-      }
+    if (last_->qpn == qpn) [[likely]] {
+      return last_;
     }
+    return search(qpn);
   }
 
   // Replaces an entry of the same QP number (its old QP is gone, the device recycled the number).
@@ -79,6 +73,20 @@ class LaneTable {
   }
 
  private:
+  LaneEntry* search(Qpn qpn) {
+    LaneEntry* const slots = slots_.data();
+    for (std::uint32_t i = home(qpn);; i = (i + 1) & mask_) {
+      LaneEntry& slot = slots[i];
+      if (slot.qpn == qpn) [[likely]] {
+        last_ = &slot;
+        return &slot;
+      }
+      if (slot.channel == nullptr) {
+        return nullptr;
+      }
+    }
+  }
+
   static constexpr std::uint32_t kInitialSlots = 16;
   static constexpr std::uint32_t kLongProbe = 16;
   static constexpr std::size_t kMostSlots = 1u << 16;  // 2 MiB; beyond, long probes are accepted
@@ -102,6 +110,7 @@ class LaneTable {
     std::vector<LaneEntry> old(slots);
     old.swap(slots_);
     mask_ = static_cast<std::uint32_t>(slots) - 1;
+    last_ = slots_.data();
     for (const LaneEntry& entry : old) {
       if (entry.channel != nullptr) {
         insert(entry);
@@ -120,9 +129,11 @@ class LaneTable {
       }
     }
     slots_[hole] = LaneEntry{};
+    last_ = slots_.data();
   }
 
   std::vector<LaneEntry> slots_;
+  LaneEntry* last_ = slots_.data();  // found last, messages come in bursts; or any other slot
   std::uint32_t mask_ = kInitialSlots - 1;
   std::uint32_t count_ = 0;
 };

@@ -72,22 +72,22 @@ void Poller::cancel_beacon(std::uint64_t wr_id) {
 // One batch, under the poll lock: every entry is counted and queued before the lock is let go. For
 // the fence, messages go to the stash (ready_ is the delivery owner's). Else the first one goes to
 // `direct` when nothing is queued before it, the others to ready_.
-template <bool kForFence>
+template <Poller::Who kWho>
 int Poller::poll(RecvBuf*& direct) {
   ibv_wc completions[kBatch];
   const int count = ibv_poll_cq(cq_, kBatch, completions);
   const ibv_wc* wc = completions;
   for (int left = count; left > 0; --left) {
-    dispatch<kForFence>(*wc++, direct);
+    dispatch<kWho>(*wc++, direct);
   }
   return count;  // negative: a dead CQ, which its asynchronous event reports
 }
 
-template <bool kForFence>
+template <Poller::Who kWho>
 void Poller::dispatch(const ibv_wc& wc, RecvBuf*& direct) {
   const WrKind kind = wr_kind(wc.wr_id);
   if (kind == WrKind::Recv) [[likely]] {
-    dispatch_receive<kForFence>(wc, direct);
+    dispatch_receive<kWho>(wc, direct);
   } else if (kind == WrKind::Flag) [[unlikely]] {
     dispatch_flag(wc);
   } else if (LaneEntry* lane = lanes_.find(Qpn{wc.qp_num}); lane != nullptr) [[likely]] {
@@ -100,7 +100,7 @@ void Poller::dispatch(const ibv_wc& wc, RecvBuf*& direct) {
   }
 }
 
-template <bool kForFence>
+template <Poller::Who kWho>
 void Poller::dispatch_receive(const ibv_wc& wc, RecvBuf*& direct) {
   RecvBuf& buf = *reinterpret_cast<RecvBuf*>(wc.wr_id);
   LaneEntry* lane = lanes_.find(Qpn{wc.qp_num});
@@ -122,12 +122,12 @@ void Poller::dispatch_receive(const ibv_wc& wc, RecvBuf*& direct) {
   }
   buf.deliver = lane->deliver;
   buf.deliver_context = lane->context;
-  if constexpr (kForFence) {
+  if constexpr (kWho == Who::Fence) {
     stash_.push(buf);
     pool_.stash(buf);
   } else if (direct == nullptr && ready_.head == nullptr) [[likely]] {
     direct = &buf;
-    pool_.take(buf);
+    pool_.take<kWho == Who::Owner>(buf);
   } else {
     ready_.push(buf);
     pool_.stash(buf);
@@ -167,7 +167,7 @@ void Poller::drain_for_fence() {
   RecvBuf* none = nullptr;
   for (std::uint32_t polls = 0; count > 0 && polls <= cq_depth_; ++polls) {
     poll_lock_.lock();
-    count = poll<true>(none);
+    count = poll<Who::Fence>(none);
     const bool noticed = any_noticed_;
     poll_lock_.unlock();
     if (noticed) {
@@ -191,15 +191,15 @@ void Poller::run_noticed() {
 
 // --- progress ---
 
-// By the delivery owner.
-template <bool kNested>
+// By the delivery owner. One message and nothing else to do is the rule; finish() does the rest.
+template <Poller::Who kWho>
 int Poller::step() {
   int count = 0;
   RecvBuf* direct = nullptr;
   if (poll_lock_.try_lock()) [[likely]] {
     ready_.append(stash_);
-    count = poll<false>(direct);
-    if constexpr (kNested) {
+    count = poll<kWho>(direct);
+    if constexpr (kWho == Who::Nested) {
       pool_.note_most_held();
     }
     const bool noticed = any_noticed_;
@@ -209,9 +209,18 @@ int Poller::step() {
     }
   }
   if (direct != nullptr) [[likely]] {
-    hand_over(*direct);
+    call_up(*direct);
+    pool_.give_back<kWho == Who::Owner>(*direct);
+    if (!busy_otherwise()) [[likely]] {
+      idle_polls_ = 0;
+      return count;
+    }
   }
-  if (ready_.head != nullptr) [[unlikely]] {
+  return finish(count);
+}
+
+int Poller::finish(int count) {
+  if (ready_.head != nullptr) {
     count += deliver_ready();
   }
   if (callbacks_due()) {
@@ -223,7 +232,7 @@ int Poller::step() {
     return 0;
   }
   idle_polls_ = 0;
-  if (blocked_.load(std::memory_order_relaxed) > 0) [[unlikely]] {
+  if (blocked_.load(std::memory_order_relaxed) > 0) {
     busy();
   }
   return count;
@@ -236,25 +245,25 @@ int Poller::step() {
                                       std::memory_order_relaxed)) [[unlikely]] {
     return owner == self ? step_nested() : 0;
   }
-  const int count = step<false>();
+  const int count = step<Who::Owner>();
   owner_.store(0, std::memory_order_release);
   return count;
 }
 
-int Poller::step_nested() { return step<true>(); }
+int Poller::step_nested() { return step<Who::Nested>(); }
 
-// The buffer is posted again before anything else happens. An upcall may come back into progress():
-// it then goes on with the next buffer of ready_.
-void Poller::hand_over(RecvBuf& buf) {
+// An upcall may come back into progress(): it then goes on with the next buffer of ready_.
+void Poller::call_up(RecvBuf& buf) {
   buf.deliver(buf.deliver_context, buf.header().tag, {buf.payload(), buf.payload_bytes});
-  pool_.repost(buf);
 }
 
+// Each buffer is posted again before anything else happens.
 int Poller::deliver_ready() {
   int count = 0;
   while (RecvBuf* buf = ready_.pop()) {
     pool_.unstash(*buf);
-    hand_over(*buf);
+    call_up(*buf);
+    pool_.repost(*buf);
     ++count;
   }
   return count;

@@ -108,15 +108,23 @@ class Poller {
                                          std::memory_order_relaxed));
   }
   [[gnu::noinline]] int step_nested();
-  template <bool kNested>
+  // Who polls: the delivery owner, the same from within an upcall, or the worker for a fence.
+  enum class Who : std::uint8_t { Owner, Nested, Fence };
+  template <Who kWho>
   int step();
-  template <bool kForFence>
+  template <Who kWho>
   int poll(RecvBuf*& direct);
-  template <bool kForFence>
+  template <Who kWho>
   void dispatch(const ibv_wc& wc, RecvBuf*& direct);
-  template <bool kForFence>
+  template <Who kWho>
   void dispatch_receive(const ibv_wc& wc, RecvBuf*& direct);
-  void hand_over(RecvBuf& buf);
+  [[gnu::noinline]] int finish(int count);
+  bool busy_otherwise() const {
+    return (reinterpret_cast<std::uintptr_t>(ready_.head) | due_.load(std::memory_order_relaxed) |
+            due_run_.load(std::memory_order_relaxed) |
+            static_cast<unsigned>(blocked_.load(std::memory_order_relaxed))) != 0;
+  }
+  static void call_up(RecvBuf& buf);
   [[gnu::noinline]] int deliver_ready();
   [[gnu::cold, gnu::noinline]] void refuse_receive(const ibv_wc& wc, RecvBuf& buf, LaneEntry* lane);
   [[gnu::cold, gnu::noinline]] void dispatch_flag(const ibv_wc& wc);

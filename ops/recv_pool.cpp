@@ -121,6 +121,9 @@ Result<void> RecvPool::grow(std::uint32_t new_depth) {
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     RecvBuf* buf = take_idle();
+    if (buf != nullptr) {
+      buf->state.store(BufferState::Posted, std::memory_order_relaxed);
+    }
     const int refused = buf == nullptr ? ENOMEM : post(*buf);
     if (refused != 0) {
       return fail(refused, "post_srq_recv",
@@ -215,6 +218,7 @@ void RecvPool::detach_queue(ibv_qp* qp) {
 
 void RecvPool::to_idle(RecvBuf& buf) {
   set_state(buf, BufferState::Idle);
+  buf.state.store(BufferState::Idle, std::memory_order_relaxed);
   idle_lock_.lock();
   buf.queue = nullptr;
   buf.next = idle_;
@@ -236,10 +240,11 @@ RecvBuf* RecvPool::take_idle() {
 
 // --- transitions ---
 
-void RecvPool::trace_hand_over(const RecvBuf& buf, BufferState to) const {
+void RecvPool::trace_hand_over(RecvBuf& buf, BufferState to) const {
   if (const RecvTrace trace = trace_.load(std::memory_order_acquire); trace != nullptr) {
     trace(trace_context_, buf, buf.state.load(std::memory_order_relaxed), to);
   }
+  buf.state.store(to, std::memory_order_relaxed);
 }
 
 int RecvPool::post_carefully(RecvBuf& buf) {
@@ -278,13 +283,14 @@ void RecvPool::retire_flushed(RecvBuf& buf) {
 // --- the ledger ---
 
 std::uint32_t RecvPool::posted_now() const {
-  return depth() - idle_count_.load(std::memory_order_relaxed) -
-         (held_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed));
+  return depth() - idle_count_.load(std::memory_order_relaxed) - off_queue();
 }
 
 // The first buffer ever taken is not noted.
 std::uint32_t RecvPool::most_held() const {
-  const std::uint32_t any = held_.load(std::memory_order_relaxed) != 0 ? 1 : 0;
+  const bool ever = held_.load(std::memory_order_relaxed) != 0 ||
+                    only_.load(std::memory_order_relaxed) != kOnlyNever;
+  const std::uint32_t any = ever ? 1 : 0;
   return std::max(any, most_held_.load(std::memory_order_relaxed));
 }
 
@@ -294,8 +300,7 @@ RecvLedger RecvPool::ledger() const {
   ledger.posted = posted_now();
   ledger.stashed =
       stashed_in_.load(std::memory_order_relaxed) - stashed_out_.load(std::memory_order_relaxed);
-  ledger.delivered = held_.load(std::memory_order_relaxed) -
-                     finished_.load(std::memory_order_relaxed) - ledger.stashed;
+  ledger.delivered = off_queue() - ledger.stashed;
   ledger.idle = idle_count_.load(std::memory_order_relaxed);
   const std::uint32_t queued = ledger.depth - ledger.idle;
   ledger.min_posted = std::min(least_posted_.load(std::memory_order_relaxed),

@@ -41,6 +41,7 @@ struct alignas(64) RecvBuf {
   ibv_qp* queue = nullptr;          // per-QP receive queue it belongs to; nullptr: the SRQ
   std::uint32_t index = 0;          // for the debug log
   std::uint32_t payload_bytes = 0;  // received, behind the header
+  // Kept while hand-overs are traced and without an SRQ; else Posted or Idle as last posted.
   std::atomic<BufferState> state{BufferState::Idle};
 
   std::byte* data() const { return reinterpret_cast<std::byte*>(sge.addr); }
@@ -101,15 +102,29 @@ class RecvPool {
 
   // --- transitions, for the Poller (inline: they are on the path of every message) ---
   // Posted -> Delivered, under the poll lock, for the delivery owner who goes on to the upcall.
-  // Nothing is stashed then; unless the owner is inside an upcall already, this buffer is the only
-  // one off the queue, and note_most_held() has nothing to add.
+  // Nothing is stashed then. `only`: the owner is in no other upcall, so this buffer needs no
+  // counting.
+  template <bool kOnly>
   void take(RecvBuf& buf) {
     set_state(buf, BufferState::Delivered);
-    add(held_, 1);
+    if constexpr (kOnly) {
+      only_.store(kOnlyOut, std::memory_order_relaxed);
+    } else {
+      add(held_, 1);
+    }
+  }
+  // Delivered -> Posted, for a buffer that was taken so, by the delivery owner.
+  template <bool kOnly>
+  void give_back(RecvBuf& buf) {
+    if constexpr (kOnly) {
+      only_.store(kOnlyBack, std::memory_order_relaxed);
+      post(buf);
+    } else {
+      repost(buf);
+    }
   }
   void note_most_held() {
-    const std::uint32_t away =
-        held_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed);
+    const std::uint32_t away = off_queue();
     if (away > most_held_.load(std::memory_order_relaxed)) {
       most_held_.store(away, std::memory_order_relaxed);
     }
@@ -151,7 +166,6 @@ class RecvPool {
     if (careful_.load(std::memory_order_relaxed)) [[unlikely]] {
       trace_hand_over(buf, to);
     }
-    buf.state.store(to, std::memory_order_relaxed);
   }
   // The buffer is on a queue when this returns 0 (else: errno, and it is idle); the device may
   // complete it before.
@@ -159,7 +173,6 @@ class RecvPool {
     if (careful_.load(std::memory_order_relaxed)) [[unlikely]] {
       return post_carefully(buf);
     }
-    buf.state.store(BufferState::Posted, std::memory_order_relaxed);
     ibv_recv_wr* bad = nullptr;
     const int refused = ibv_post_srq_recv(srq_, &buf.wr, &bad);
     if (refused != 0) [[unlikely]] {
@@ -167,15 +180,22 @@ class RecvPool {
     }
     return refused;
   }
-  [[gnu::cold, gnu::noinline]] void trace_hand_over(const RecvBuf& buf, BufferState to) const;
+  [[gnu::cold, gnu::noinline]] void trace_hand_over(RecvBuf& buf, BufferState to) const;
   [[gnu::noinline]] int post_carefully(RecvBuf& buf);
   [[gnu::noinline]] void to_idle(RecvBuf& buf);
   RecvBuf* take_idle();
+  std::uint32_t off_queue() const {  // stashed or delivered
+    return held_.load(std::memory_order_relaxed) - finished_.load(std::memory_order_relaxed) +
+           (only_.load(std::memory_order_relaxed) == kOnlyOut ? 1 : 0);
+  }
   std::uint32_t posted_now() const;
   std::uint32_t most_held() const;
 
   ibv_srq* srq_;
   std::atomic<bool> careful_;  // hand-overs are traced, or there is no SRQ
+  // The buffer of the outermost upcall.
+  enum Only : std::uint8_t { kOnlyNever, kOnlyOut, kOnlyBack };
+  std::atomic<std::uint8_t> only_{kOnlyNever};  // delivery owner
   // Single-writer counters; the ledger is computed from them.
   std::atomic<std::uint32_t> held_{0};         // poll lock: taken or stashed, ever
   std::atomic<std::uint32_t> most_held_{0};    // poll lock: most buffers ever off the queue at once

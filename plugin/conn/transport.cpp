@@ -55,7 +55,7 @@ Result<std::unique_ptr<ops::FragPool>> make_pool(const char* name, std::uint32_t
 Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
   for (const RailUnit& unit : impl_->rails) {
     pollers_[unit.rail->id().value] = &unit.rail->poller();
-    ++pollers_end_;
+    ++poller_count_;
   }
   attention_ = &impl_->plane->attention_flag();
   small_frags_ = impl_->small.get();
@@ -143,7 +143,7 @@ void Transport::deregister_region(Region& region) { impl_->registry->remove(regi
 
 int Transport::progress(RailId rail) {
   int events = impl_->rails[rail.value].rail->poller().progress();
-  if (attention_->load(std::memory_order_relaxed)) events += attend();
+  if (wants_attention()) events += attend();
   return events;
 }
 

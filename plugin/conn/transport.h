@@ -121,17 +121,18 @@ class Transport {
   void deregister_region(Region& region);
 
   int progress(RailId rail);
-  // The same on every rail.
-  int progress() {
+  // The same on every rail, but for attend(), which has to follow when wants_attention().
+  int poll() {
     int events = 0;
-    for (ops::Poller* const* poller = pollers_.data(); poller != pollers_end_; ++poller) {
-      events += (*poller)->progress();
-    }
-    if (attention_->load(std::memory_order_relaxed)) [[unlikely]] {
-      events += attend();
+    if (poller_count_ == 1) [[likely]] {
+      events = pollers_[0]->progress();
+    } else {
+      for (std::uint32_t i = 0; i < poller_count_; ++i) events += pollers_[i]->progress();
     }
     return events;
   }
+  bool wants_attention() const { return attention_->load(std::memory_order_relaxed); }
+  int attend();          // runs the upcalls gave_up and unknown_peer
   bool flushed() const;  // no log entry and no callback outstanding anywhere
   void close();          // orderly end of all connections (BYE), bounded
 
@@ -142,11 +143,9 @@ class Transport {
 
  private:
   struct Impl;
-  [[gnu::cold, gnu::noinline]] int attend();
-
-  // What progress() and sending need, flat; in impl_.
+  // What poll() and sending need, flat; in impl_.
   std::array<ops::Poller*, kMaxRails> pollers_{};
-  ops::Poller* const* pollers_end_ = pollers_.data();
+  std::uint32_t poller_count_ = 0;
   const std::atomic<bool>* attention_ = nullptr;
   ops::FragPool* small_frags_ = nullptr;
   std::unique_ptr<Impl> impl_;

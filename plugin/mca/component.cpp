@@ -250,6 +250,15 @@ void end_runtime() {
   close_log_bridge();
 }
 
+// What progress() finds to do now and then.
+[[gnu::noinline]] int rare_work(Runtime& rt) {
+  int events = 0;
+  if (rt.transport->wants_attention()) events += rt.transport->attend();
+  if (rt.self.pending()) events += rt.self.progress();
+  flush_log();
+  return events;
+}
+
 }  // namespace
 
 Runtime* runtime() noexcept { return g_runtime; }
@@ -263,11 +272,10 @@ int progress() noexcept {
   if (rt == nullptr) [[unlikely]] {
     return 0;
   }
-  int events = rt->transport->progress();
-  if (rt->self.pending()) [[unlikely]] {
-    events += rt->self.progress();
+  const int events = rt->transport->poll();
+  if (rt->transport->wants_attention() | rt->self.pending() | log_pending()) [[unlikely]] {
+    return events + rare_work(*rt);
   }
-  flush_log();
   return events;
 }
 

@@ -17,8 +17,9 @@ void close_log_bridge() noexcept;
 
 extern std::atomic<bool> g_log_pending;
 void write_pending_log() noexcept;
+inline bool log_pending() noexcept { return g_log_pending.load(std::memory_order_relaxed); }
 inline void flush_log() noexcept {
-  if (g_log_pending.load(std::memory_order_relaxed)) [[unlikely]] {
+  if (log_pending()) [[unlikely]] {
     write_pending_log();
   }
 }
