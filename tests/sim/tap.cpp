@@ -128,10 +128,18 @@ int Tap::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
         refused != 0)
       return refused;
   }
-  const int rc = ::ibv_modify_qp(qp, attr, mask);
+  ibv_qp_attr changed = *attr;
+  if (tap.wrap_psn_) {
+    // The same number becomes the same other one at both ends.
+    changed.sq_psn |= 0xfffff8;
+    changed.rq_psn |= 0xfffff8;
+  }
+  const int rc = ::ibv_modify_qp(qp, &changed, mask);
   if (rc == 0 && (mask & IBV_QP_DEST_QPN) != 0) {
-    if (const auto it = tap.qps_.find(qp->qp_num); it != tap.qps_.end())
+    if (const auto it = tap.qps_.find(qp->qp_num); it != tap.qps_.end()) {
       it->second.dest_qpn = attr->dest_qp_num;
+      it->second.life = ++tap.lives_;
+    }
   }
   return rc;
 }
@@ -257,13 +265,20 @@ int Tap::post_connected(ibv_qp* qp, ibv_send_wr& wr, ibv_send_wr** bad) {
 void Tap::remember_ghost(ibv_qp* qp) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
+  const auto dest = qps_.find(qps_.at(qp->qp_num).dest_qpn);
+  if (dest == qps_.end()) return;
   if (::ibv_query_qp(qp, &attr, IBV_QP_SQ_PSN | IBV_QP_DEST_QPN, &init) == 0)
-    ghosts_.push_back({qp->qp_num, attr.dest_qp_num, attr.sq_psn});
+    ghosts_.push_back({qp->qp_num, attr.dest_qp_num, attr.sq_psn, dest->second.life});
 }
 
-bool Tap::ghost_hits(const Ghost& ghost) const {
+bool Tap::ghost_hits() const {
+  return std::any_of(ghosts_.begin(), ghosts_.end(),
+                     [this](const Ghost& ghost) { return accepts(ghost); });
+}
+
+bool Tap::accepts(const Ghost& ghost) const {
   const auto it = qps_.find(ghost.dest_qpn);
-  if (it == qps_.end()) return false;
+  if (it == qps_.end() || it->second.life == ghost.dest_life) return false;
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   constexpr int kWanted = IBV_QP_STATE | IBV_QP_RQ_PSN | IBV_QP_DEST_QPN;
@@ -345,6 +360,14 @@ std::vector<ibv_qp*> Tap::live_qps(std::size_t node) const {
   std::vector<ibv_qp*> out;
   for (const auto& [qpn, qp] : found) out.push_back(qp);
   return out;
+}
+
+ibv_qp* Tap::partner(const ibv_qp* qp) const {
+  const auto mine = qps_.find(qp->qp_num);
+  if (mine == qps_.end()) return nullptr;
+  const auto theirs = qps_.find(mine->second.dest_qpn);
+  if (theirs == qps_.end() || theirs->second.dest_qpn != qp->qp_num) return nullptr;
+  return theirs->second.qp;
 }
 
 void Tap::kill_qp(ibv_qp* qp) {

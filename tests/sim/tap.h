@@ -52,6 +52,7 @@ struct Request {
 // A packet of a queue pair that the network kept.
 struct Ghost {
   std::uint32_t src_qpn = 0, dest_qpn = 0, psn = 0;
+  std::uint64_t dest_life = 0;  // of the queue pair it was meant for
 };
 
 enum class Call : std::uint8_t { CreateQp, ToErr, ToReset, ToInit, ToRtr, ToRts, CreateAh };
@@ -76,14 +77,18 @@ class Tap {
   std::function<void(std::uint64_t delay, std::function<void()>)> later;
   std::function<void(std::size_t node, int fd)> wake;
 
+  // From now on packet sequence numbers are such that they wrap soon.
+  void wrap_psn(bool wanted) { wrap_psn_ = wanted; }
+
   // --- things that happen by themselves ---
   std::vector<ibv_qp*> live_qps(std::size_t node) const;  // connected ones in RTR or RTS
+  ibv_qp* partner(const ibv_qp* qp) const;                // null: none, or not connected back
   void kill_qp(ibv_qp* qp);                               // to ERR, silently
   void raise(std::size_t node, ibv_event_type type, ibv_qp* qp = nullptr);
   void hold_completions(std::size_t node, std::uint64_t until) { held_until_[node] = until; }
-  // Whether the packet would be accepted by somebody now.
-  bool ghost_hits(const Ghost& ghost) const;
-  const std::vector<Ghost>& ghosts() const { return ghosts_; }
+  // Whether a packet that the network kept would now be accepted by another queue pair than the one
+  // it was meant for.
+  bool ghost_hits() const;
 
   // Requests by queue pair and id, for whoever reads the device's log; as long as the queue pair
   // exists.
@@ -94,6 +99,7 @@ class Tap {
     ibv_qp* qp = nullptr;
     std::size_t node = 0;
     std::uint32_t dest_qpn = 0;
+    std::uint64_t life = 0;  // a new number with every connection
     std::map<std::uint64_t, Request> requests;
   };
   using WrKey = std::pair<std::uint32_t, std::uint64_t>;
@@ -115,6 +121,7 @@ class Tap {
   int post_datagram(ibv_qp* qp, ibv_send_wr& wr, ibv_send_wr** bad);
   void repeat_datagram(ibv_qp* qp, const ibv_send_wr& wr, std::uint64_t delay);
   void remember_ghost(ibv_qp* qp);
+  bool accepts(const Ghost& ghost) const;
   Request describe(ibv_qp* qp, const ibv_send_wr& wr) const;
 
   softhca::sim::Fabric& fabric_;
@@ -128,6 +135,8 @@ class Tap {
   std::set<std::uint32_t> datagram_qps_;
   std::vector<std::uint64_t> held_until_;
   std::set<WrKey> doomed_;
+  bool wrap_psn_ = false;
+  std::uint64_t lives_ = 0;
   std::vector<Ghost> ghosts_;
   std::deque<std::pair<std::size_t, ibv_async_event>> raised_;
   std::vector<ibv_async_event> raised_unacked_;

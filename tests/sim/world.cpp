@@ -210,6 +210,8 @@ bool World::round() {
     any = act(who / kParts, who % kParts) || any;
     judge_->look();
   }
+  if (tap_->ghost_hits())
+    traffic_->complain("a packet of a dead queue pair would be accepted by a new one");
   fabric_->settle();
   return any;
 }
