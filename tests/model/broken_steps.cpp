@@ -113,6 +113,61 @@ Outcome req_sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
   return without(ActionType::SendReq, f, event, now, out);
 }
 
+Outcome prepared_is_silent(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  if (event.kind != EventKind::Timer) return step(f, event, now, out);
+  return without(ActionType::SendRep, f, event, now, out);
+}
+
+Outcome bye_sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  if (event.kind != EventKind::Timer) return step(f, event, now, out);
+  return without(ActionType::SendBye, f, event, now, out);
+}
+
+Outcome bye_unanswered(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  return without(ActionType::SendByeAck, f, event, now, out);
+}
+
+Outcome bye_before_flush(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  Event early = event;
+  early.traffic.outstanding = false;
+  return step(f, event.kind == EventKind::Close ? early : event, now, out);
+}
+
+Outcome bye_ack_waited_for_without_limit(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  if (event.kind == EventKind::Timer && now >= f.bye_until) return Outcome::Ignored;
+  return step(f, event, now, out);
+}
+
+Outcome departed_is_silent(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  if (f.departed && event.kind != EventKind::Timer) {
+    const bool talk = event.kind == EventKind::Req || event.kind == EventKind::Nudge;
+    if (talk) return Outcome::Ignored;
+  }
+  return step(f, event, now, out);
+}
+
+Outcome closed_reopens(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  const bool opens = event.kind == EventKind::Req || event.kind == EventKind::Nudge;
+  if (opens && f.state == State::Closed) f.departed = false;
+  return step(f, event, now, out);
+}
+
+Outcome closing_is_failed(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  const bool ends =
+      event.kind == EventKind::Rej || (event.kind == EventKind::Timer && now >= deadline_of(f));
+  if (ends) f.closing = false;
+  return step(f, event, now, out);
+}
+
+Outcome failed_is_silent(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  if (f.state != State::Failed) return step(f, event, now, out);
+  return without(ActionType::SendRej, f, event, now, out);
+}
+
+Outcome gives_up_silently(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  return without(ActionType::GiveUp, f, event, now, out);
+}
+
 Outcome no_fence(Fsm& f, const Event& event, TimeNs now, Actions& out) {
   return without(ActionType::Fence, f, event, now, out);
 }
@@ -156,6 +211,16 @@ std::vector<BrokenStep> broken_steps() {
           {"CommitSentOnce", commit_sent_once},
           {"NudgeSentOnce", nudge_sent_once},
           {"ReqSentOnce", req_sent_once},
+          {"PreparedIsSilent", prepared_is_silent},
+          {"ByeSentOnce", bye_sent_once},
+          {"ByeUnanswered", bye_unanswered},
+          {"ByeBeforeFlush", bye_before_flush},
+          {"ByeAckWaitedForWithoutLimit", bye_ack_waited_for_without_limit},
+          {"DepartedIsSilent", departed_is_silent},
+          {"ClosedReopens", closed_reopens},
+          {"ClosingIsFailed", closing_is_failed},
+          {"FailedIsSilent", failed_is_silent},
+          {"GivesUpSilently", gives_up_silently},
           {"NoFence", no_fence},
           {"EarlyCount", early_count},
           {"EpochSkips", epoch_skips},

@@ -65,16 +65,19 @@ bool bye[2], ack[2], rej[2];           /* by s; their epoch is ep[s], which does
 #else
 #define TALKS(s) (st[s] == Requesting || st[s] == Nudging || st[s] == Prepared || (UP(s) && acked[s] < sub[s]))
 #endif
+/* what a side that ended tells whoever still talks to it */
 #if MUT == 105
-#define TOLD_BYE(s) false
+#define TELLS_BYE(s) NONE
 #else
-#define TOLD_BYE(s) (TALKS(s) && dp[PEER(s)] && bye[PEER(s)] && !gone[PEER(s)])
+#define TELLS_BYE(s) ((dp[s] && bye[s] && !gone[s]) -> ep[s] : NONE)
 #endif
 #if MUT == 108
-#define TOLD_REJ(s) false
+#define TELLS_REJ(s) NONE
 #else
-#define TOLD_REJ(s) (TALKS(s) && st[PEER(s)] == Failed && rej[PEER(s)] && !gone[PEER(s)])
+#define TELLS_REJ(s) ((st[s] == Failed && rej[s] && !gone[s]) -> ep[s] : NONE)
 #endif
+#define TOLD_BYE(s) (TALKS(s) && TELLS_BYE(PEER(s)) != NONE)
+#define TOLD_REJ(s) (TALKS(s) && TELLS_REJ(PEER(s)) != NONE)
 #if MUT == 113
 #define ANSWERS(s) (st[s] != Closed)
 #else
@@ -105,9 +108,10 @@ bool bye[2], ack[2], rej[2];           /* by s; their epoch is ep[s], which does
 #else
 #define SAY(...) skip
 #endif
-#define END(s) SAY("mend end %d %e %d takes REP %d NUDGE %d REQ %d COMMIT %d BYE>0 %d BYE>1 %d BYE_ACK>0 %d BYE_ACK>1 %d REJ>0 %d REJ>1 %d keeps REQ %d REP %d COMMIT %d NUDGE %d BYE>1 %d BYE>0 %d\n", \
+#define END(s) SAY("mend end %d %e %d takes REP %d NUDGE %d REQ %d COMMIT %d BYE>0 %d BYE>1 %d BYE_ACK>0 %d BYE_ACK>1 %d REJ>0 %d REJ>1 %d keeps REQ %d REP %d COMMIT %d NUDGE %d BYE>1 %d BYE>0 %d tells BYE>1 %d BYE>0 %d REJ>1 %d REJ>0 %d\n", \
   s, st[s], ep[s], TAKES_REP, TAKES_NUD, TAKES_REQ, TAKES_COM, TAKES_BYE(L), TAKES_BYE(F), TAKES_ACK(L), TAKES_ACK(F), \
-  TAKES_REJ(L), TAKES_REJ(F), KEEPS_REQ, KEEPS_REP, KEEPS_COM, KEEPS_NUD, KEEPS_BYE(L), KEEPS_BYE(F))
+  TAKES_REJ(L), TAKES_REJ(F), KEEPS_REQ, KEEPS_REP, KEEPS_COM, KEEPS_NUD, KEEPS_BYE(L), KEEPS_BYE(F), \
+  TELLS_BYE(L), TELLS_BYE(F), TELLS_REJ(L), TELLS_REJ(F))
 
 /* --- data: one SEND each way --- */
 byte sub[2], acked[2], rxn[2];
@@ -229,7 +233,7 @@ end:  do
   :: d_step { sub[L] < N && st[L] == Closed && !dp[L] -> SAY("mend step 0 submit 0\n"); submit(L); request(); END(L) }
   :: d_step { st[L] == Closed && TAKES_NUD == 0 && GOT_NUD(0) -> SAY("mend step 0 NUDGE 0\n"); request(); END(L) }
 #if MUT == 102
-  :: d_step { st[L] == Closed && dp[L] && ep[L] > 0 && ep[L] < EM-1 && !quiet && nud[ep[L]] -> SAY("mend step 0 NUDGE %d\n", ep[L]); request(); assert(!dp[L]); END(L) }
+  :: d_step { st[L] == Closed && dp[L] && ep[L] > 0 && ep[L] < EM-1 && !quiet && nud[ep[L]] -> SAY("mend step 0 NUDGE %d\n", ep[L]); request(); END(L); assert(false) }
 #endif
   :: d_step { st[L] == Fencing -> SAY("mend step 0 fence 0\n"); fenced(L); request(); END(L) }
   :: d_step { TAKES_REP != NONE && GOT_REP(ep[L]) -> SAY("mend step 0 REP %d\n", ep[L]); com[ep[L]] = true; acc[L] = ep[L];
@@ -256,7 +260,7 @@ end:  do
   :: gotReq(4)
 #endif
 #if MUT == 102
-  :: d_step { st[F] == Closed && dp[F] && ep[F] > 0 && !quiet && SENT_REQ(ep[F]+1) -> SAY("mend step 1 REQ %d\n", ep[F]+1); assert(false) }
+  :: d_step { st[F] == Closed && dp[F] && ep[F] > 0 && !quiet && SENT_REQ(ep[F]+1) -> SAY("mend step 1 REQ %d\n", ep[F]+1); toPrepared(ep[F]+1); END(F); assert(false) }
 #endif
   :: d_step { st[F] == Fencing -> SAY("mend step 1 fence 0\n"); fenced(F); if :: fpend > 0 -> toPrepared(fpend) :: else -> nudge() fi; END(F) }
   :: d_step { TAKES_COM != NONE && GOT_COM(ep[F]) -> SAY("mend step 1 COMMIT %d\n", ep[F]); startReplay(F, reqRx[ep[F]]); END(F) }
@@ -298,6 +302,14 @@ proctype Watch() { timeout -> assert(ENDED(L) && ENDED(F)); assert(expired || (r
 #define REACHED (st[L] == Closing && bd[L] && st[F] == Nudging && ep[F] == 1)
 #elif GOAL == 5
 #define REACHED (st[L] == Closing && st[F] == Closing && !bd[L] && !bd[F])
+#elif GOAL == 6
+#define REACHED (expired && !gaveup[L] && !gaveup[F] && st[F] == Closed && st[L] == Closed)
+#elif GOAL == 7
+#define REACHED (st[F] == Failed && st[L] == Closing && bd[L] && !bye[L])
+#elif GOAL == 9
+#define REACHED (st[L] == Closing && bd[L] && !bye[L] && acked[L] == N && acked[F] == N && ep[L] == 1 && rxn[L] == N)
+#elif GOAL == 8
+#define REACHED (st[L] == Failed && st[F] == Closing && bd[F] && !bye[F])
 #endif
 #ifdef GOAL
 proctype Goal() { d_step { REACHED -> assert(false) } }

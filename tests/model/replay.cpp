@@ -279,6 +279,7 @@ void Replay::do_end(const TraceLine& line) {
   ask_datagrams(line);
   ask_heartbeats(line);
   ask_repetitions(line);
+  ask_answers(line);
 }
 
 void Replay::compare_state(const TraceLine& line) {
@@ -356,21 +357,43 @@ void Replay::ask_heartbeats(const TraceLine& line) {
                   : "a heartbeat of the follower would be obeyed");
 }
 
-// Whether the timers alone make this side send it, in their next three rounds.
-bool Replay::repeats(int side, MsgType type, Epoch epoch) {
+std::vector<CtlMessage> Replay::repeated_by(int side) {
   ++questions_;
+  std::vector<CtlMessage> sent;
   Fsm copy = machine_[side].fsm;
   for (int round = 0; round < 3; ++round) {
-    if (copy.armed_at == kNever || copy.armed_at >= deadline_of(copy)) return false;
+    if (copy.armed_at == kNever || copy.armed_at >= deadline_of(copy)) break;
     Actions actions;
     step_(copy, timer_event({}), copy.armed_at, actions);
-    for (const Action& action : actions) {
-      if (action.type < ActionType::SendReq || action.type > ActionType::SendRej) continue;
-      const CtlMessage message = compose(copy, action, Seq{}, 1);
-      if (message.type == type && message.epoch == epoch) return true;
+    for (const Action& action : actions)
+      if (action.type >= ActionType::SendReq && action.type <= ActionType::SendRej)
+        sent.push_back(compose(copy, action, Seq{}, 1));
+  }
+  return sent;
+}
+
+bool Replay::repeats(int side, MsgType type, Epoch epoch) {
+  const auto sent = repeated_by(side);
+  return std::any_of(sent.begin(), sent.end(), [&](const CtlMessage& message) {
+    return message.type == type && message.epoch == epoch;
+  });
+}
+
+// Whoever ended answers what the other side still repeats.
+void Replay::ask_answers(const TraceLine& line) {
+  for (const auto& [key, tells] : line.tells) {
+    const int to = key.back() == '1' ? 1 : 0;
+    const auto type = message_type(key.substr(0, key.find('>')));
+    for (const CtlMessage& message : repeated_by(to)) {
+      if (message.type == MsgType::Bye) continue;  // gets BYE_ACK
+      bool told = false;
+      for (const CtlMessage& answer : effect(1 - to, message).sent)
+        told = told || (answer.type == type && (tells == kNone || answer.epoch.value == tells));
+      if (told == (tells != kNone)) continue;
+      return differ(text_of(message.type, message.epoch) + (told ? " is" : " is not") +
+                    " answered with " + key);
     }
   }
-  return false;
 }
 
 // REP is repeated in answer to REQ, too. COMMIT may stop once the follower has shown that it knows.
@@ -383,7 +406,7 @@ void Replay::ask_repetitions(const TraceLine& line) {
     const std::string name = key.substr(0, arrow);
     const auto type = message_type(name);
     if (!type) return differ("no such message: " + name);
-    if (*type == MsgType::Rep) continue;
+    if (*type == MsgType::Rep && follower.state != State::Prepared) continue;
     const bool by_leader =
         arrow != std::string::npos ? key.back() == '1' : name == "REQ" || name == "COMMIT";
     const Fsm& sender = by_leader ? leader : follower;

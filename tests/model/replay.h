@@ -74,10 +74,13 @@ class Replay {
   void ask_datagrams(const TraceLine& line);
   void ask_heartbeats(const TraceLine& line);
   void ask_repetitions(const TraceLine& line);
+  void ask_answers(const TraceLine& line);
   Effect effect(int side, const Event& event);
   Effect effect(int side, const CtlMessage& message) {
     return effect(side, message_event(message));
   }
+  // What the timers alone make this side send, in their next three rounds.
+  std::vector<CtlMessage> repeated_by(int side);
   bool repeats(int side, MsgType type, Epoch epoch);
   CtlMessage heartbeat_of(int side) const;
   void differ(const std::string& what);

@@ -28,7 +28,8 @@ std::optional<TraceLine> read_line(const std::string& text) {
   line.numbers.push_back(number);
   if (word != "takes") return std::nullopt;
   read_epochs(in, line.takes, "keeps");
-  read_epochs(in, line.keeps, "");
+  read_epochs(in, line.keeps, "tells");
+  read_epochs(in, line.tells, "");
   return line;
 }
 

@@ -9,9 +9,10 @@
 //   log SIDE                  the log is empty
 //   gaveup SIDE FATAL         reported to the application
 //   closed SIDE
-//   end SIDE STATE EPOCH takes MESSAGE EPOCH ... keeps MESSAGE EPOCH ...
+//   end SIDE STATE EPOCH takes MESSAGE EPOCH ... keeps MESSAGE EPOCH ... [tells MESSAGE EPOCH ...]
 // `takes`: of which epoch a message would be acted upon now (REQ: of this and later ones), `keeps`:
-// of which epoch it is being repeated; 255 for none. Both concern both machines.
+// of which epoch it is being repeated, `tells`: with which epoch it answers whatever the other side
+// repeats; 255 for none. All concern both machines; MESSAGE>SIDE is one to that side only.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct TraceLine {
   int side = 0;
   std::string name;                    // step: the event; send: the message; end: the state
   std::vector<std::uint32_t> numbers;  // what follows
-  std::map<std::string, std::uint32_t> takes, keeps;
+  std::map<std::string, std::uint32_t> takes, keeps, tells;
 };
 
 using Trace = std::vector<TraceLine>;

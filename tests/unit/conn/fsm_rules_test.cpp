@@ -357,8 +357,8 @@ TEST(Retransmission, NudgeIsRepeated) {  // MUT 71
     EXPECT_TRUE(run(f, timer_event({}), f.armed_at).has(T::SendNudge));
 }
 
-// A leader that ended while its follower was Prepared is asked by the repeated REP, and says so.
-TEST(Retransmission, RepIsRepeatedAndAnEndedLeaderAnswersIt) {  // MUT 114
+// A leader that ended meanwhile is asked so, and says it.
+TEST(Retransmission, RepIsRepeatedWhilePrepared) {  // MUT 114
   Fsm f = machine(Role::Follower, State::Nudging);
   run(f, message(MsgType::Req, kCur.next()));
   ASSERT_TRUE(done(f, EventKind::QpReady).has(T::SendRep));
@@ -366,15 +366,20 @@ TEST(Retransmission, RepIsRepeatedAndAnEndedLeaderAnswersIt) {  // MUT 114
     EXPECT_EQ(run(f, timer_event({}), f.armed_at).names(), "SendRep");
   run(f, message(MsgType::Commit, f.epoch));
   EXPECT_FALSE(run(f, timer_event({}), f.armed_at).has(T::SendRep));
+}
 
-  Fsm closed = machine(Role::Leader, State::Closed);
-  EXPECT_EQ(run(closed, message(MsgType::Rep, kCur)).names(), "") << "it never opened";
-  closed.departed = true;
-  EXPECT_EQ(run(closed, message(MsgType::Rep, kCur)).names(), "SendBye");
-  Fsm closing = machine(Role::Leader, State::Closing);
-  EXPECT_EQ(run(closing, message(MsgType::Rep, kCur)).names(), "SendBye");
-  Fsm failed = machine(Role::Leader, State::Failed);
-  EXPECT_EQ(run(failed, message(MsgType::Rep, kCur)).names(), "SendRej");
+TEST(Retransmission, WhoeverEndedAnswersWhatThePeerRepeats) {
+  for (const auto& [role, type] :
+       {std::pair{Role::Leader, MsgType::Rep}, {Role::Follower, MsgType::Commit}}) {
+    Fsm closed = machine(role, State::Closed);
+    EXPECT_EQ(run(closed, message(type, kCur)).names(), "") << "it never opened";
+    closed.departed = true;
+    EXPECT_EQ(run(closed, message(type, kCur)).names(), "SendBye");
+    Fsm closing = machine(role, State::Closing);
+    EXPECT_EQ(run(closing, message(type, kCur)).names(), "SendBye");
+    Fsm failed = machine(role, State::Failed);
+    EXPECT_EQ(run(failed, message(type, kCur)).names(), "SendRej");
+  }
 }
 
 TEST(Retransmission, CommitIsRepeatedUntilTheFollowerShowsThatItKnows) {  // MUT 61

@@ -178,8 +178,8 @@ std::map<EventKind, Line> follower_cells() {
                            {'.', kAct, "SendHbAck"},
                            {'.', kAct, "SendHbAck"},
                            suspect({'.', kAct, "SendHbAck"}),
-                           kStale,
-                           kStale}};
+                           kSayBye,
+                           kReject}};
   t[EventKind::Nudge] = t[EventKind::Rep];
   t[EventKind::Hb] = {{kHeard,
                        kAnswer,
