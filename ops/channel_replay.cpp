@@ -7,6 +7,7 @@
 #include "ops/frag_pool.h"
 #include "ops/poller.h"
 #include "ops/wr_id.h"
+#include "plugin/verbs/mutate.h"
 
 namespace mend::ops {
 
@@ -80,7 +81,7 @@ void Channel::settle_by_peer(std::uint64_t rx_next) {
     if (entry.kind != LogKind::Put || (entry.flags & kLogDone) != 0) {
       continue;
     }
-    if (i < settled_end) {
+    if (i < settled_end && !missing(Rule::P2)) {
       finish_piece(entry);  // P2: the same QP executed it before that SEND
     } else {
       ++stats_.in_doubt;  // P4
@@ -122,6 +123,9 @@ TxRxProgress Channel::detach() {
 void Channel::release_wire() {
   for (std::uint64_t i = log_.retired(); i != log_.posted(); ++i) {
     drop_wire(log_.at(i));
+    if (missing(Rule::I5) && log_.at(i).kind == LogKind::Send) {
+      release_peer(log_.at(i).frag());
+    }
   }
   wire_entries_ = 0;
   log_.set_posted(log_.done());

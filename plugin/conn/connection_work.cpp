@@ -7,6 +7,7 @@
 #include "plugin/conn/control_plane.h"
 #include "plugin/conn/fence.h"
 #include "plugin/verbs/log.h"
+#include "plugin/verbs/mutate.h"
 
 namespace mend::conn {
 namespace {
@@ -35,12 +36,14 @@ void Connection::work_fence(std::uint32_t work) {
 
 bool Connection::fence_now(FenceSample& sample, std::string& reason) {
   ops::TxRxProgress progress = channel_.progress_now();
+  [[maybe_unused]] const Seq uncounted = progress.rx_next;  // before the fence: too early (F1)
   if (RcQp* qp = work_.qp; qp != nullptr) {
     const FenceReport report = fence(*home_.rail, *qp, kFenceLimit);
     plane_.qp_in_use(home_.rail->id(), qp->qpn, nullptr, work_.epoch);
     if (work_.lane) {
       home_.rail->poller().remove_lane(qp->qpn);
       progress = channel_.detach();
+      if constexpr (missing(Rule::F1)) progress.rx_next = uncounted;
     }
     work_.last = qp->qpn;
     work_.qp = nullptr;
@@ -62,6 +65,7 @@ Result<Endpoint> Connection::make_endpoint(Epoch epoch) {
   work_.qp = *taken;
   work_.epoch = epoch;
   work_.psn = Psn{static_cast<std::uint32_t>(plane_.random()) & kPsnMask};
+  if constexpr (missing(Rule::F4)) work_.psn = Psn{1};
   plane_.qp_in_use(home_.rail->id(), work_.qp->qpn, this, epoch);
   return my_endpoint();
 }

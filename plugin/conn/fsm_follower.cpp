@@ -4,6 +4,7 @@
 //   back to Fencing, and from there to Prepared if a REQ asked for it, to Nudging if the link was
 //   lost.
 #include "plugin/conn/fsm_rules.h"
+#include "plugin/verbs/mutate.h"
 
 namespace mend::conn::rules {
 namespace {
@@ -39,6 +40,9 @@ void prepare(Step& s) {
     command(s, Command::Prepare, f.pending);
 }
 
+// F2: what is older than the current epoch is ignored, never rejected.
+bool is_old(const Step& s) { return s.event.epoch < s.fsm.epoch && !missing(Rule::F2); }
+
 // A REQ(e > cur) in a state without a QP.
 void follow(Step& s) {
   start_outage(s);
@@ -57,7 +61,7 @@ Outcome req_closed(Step& s) {
 
 // Silence on REQ(cur): its QP is dead, and the leader will take e+1 for our NUDGE(cur).
 Outcome req_nudging(Step& s) {
-  if (s.event.epoch < s.fsm.epoch) return Outcome::Stale;
+  if (is_old(s)) return Outcome::Stale;
   if (s.event.epoch == s.fsm.epoch) return Outcome::Ignored;
   follow(s);
   return Outcome::Acted;
@@ -79,7 +83,7 @@ Outcome req_fencing(Step& s) {
 // Prepared, Replaying, Active, Suspect.
 Outcome req(Step& s) {
   Fsm& f = s.fsm;
-  if (s.event.epoch < f.epoch) return Outcome::Stale;
+  if (is_old(s)) return Outcome::Stale;
   if (s.event.epoch == f.epoch) {
     emit(s, ActionType::SendRep);
     return Outcome::Acted;
@@ -135,7 +139,7 @@ Outcome fenced(Step& s) {
   Fsm& f = s.fsm;
   if (!is_awaited(s, Command::Fence)) return Outcome::Stale;
   take_sample(s);
-  if (f.pending > f.epoch)
+  if (f.pending > f.epoch || (missing(Rule::F2) && f.pending.value != 0))
     prepare(s);
   else
     start_nudging(s);
@@ -149,6 +153,7 @@ Outcome qp_prepared(Step& s) {
   s.fsm.attempt = 0;
   emit(s, ActionType::SendRep);
   schedule_resend(s);  // else a leader that ended meanwhile would never be asked, and never say so
+  if constexpr (missing(Rule::F5)) begin_replay(s);
   return Outcome::Acted;
 }
 

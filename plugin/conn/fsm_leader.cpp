@@ -2,6 +2,7 @@
 //   Closed -> Fencing -> Requesting -> Replaying -> Active <-> Suspect, and from each of the last
 //   four back to Fencing.
 #include "plugin/conn/fsm_rules.h"
+#include "plugin/verbs/mutate.h"
 
 namespace mend::conn::rules {
 namespace {
@@ -17,7 +18,8 @@ void prepare(Step& s) {
 void prepare_in_time(Step& s) {
   Fsm& f = s.fsm;
   f.state = State::Fencing;
-  f.pending = f.epoch.next();
+  f.pending = f.epoch.next();  // F6: also when nothing was ever posted on the current one
+  if (missing(Rule::F6) && f.data_epoch < f.epoch) f.pending = f.epoch;
   if (!f.port_up) {
     f.resend_at = kNever;  // PortUp goes on
     return;
@@ -80,7 +82,8 @@ Outcome heartbeat_closed(Step& s) {
 Outcome rep(Step& s) {
   Fsm& f = s.fsm;
   const CtlMessage& m = *s.event.message;
-  if (m.epoch != f.epoch || f.awaited != Command::None) return Outcome::Stale;
+  const bool of_this_epoch = m.epoch == f.epoch || missing(Rule::F3);
+  if (!of_this_epoch || f.awaited != Command::None) return Outcome::Stale;
   const GiveUpReason bad = check_progress(f.sample, m.progress);
   if (bad != GiveUpReason::None) {
     fail(s, bad);

@@ -9,6 +9,7 @@
 #include "ops/recv_pool.h"
 #include "plugin/conn/sizing.h"
 #include "plugin/verbs/log.h"
+#include "plugin/verbs/mutate.h"
 #include "plugin/verbs/objects.h"
 
 namespace mend::conn {
@@ -98,6 +99,14 @@ Result<RcQp*> QpPool::make_armed() {
 }
 
 Result<RcQp*> QpPool::take(Qpn last) {
+  if constexpr (missing(Rule::F4)) {
+    if (!parked_.empty()) {
+      RcQp* again = parked_.back();
+      parked_.pop_back();
+      if (auto armed = arm(*again); !armed) return tl::unexpected<Error>(std::move(armed.error()));
+      return again;
+    }
+  }
   for (std::size_t i = 0; i < warm_.size(); ++i) {
     if (warm_[i]->qpn == last) continue;
     RcQp* qp = warm_[i];
