@@ -33,8 +33,8 @@ def guided_trace(entry, folder, out):
     """The schedule of the first error that the verifier finds."""
     model = folder / entry["model"]
     shutil.copy(HERE / entry["model"], model)
-    case = dict(entry, model_defs=entry["model_defs"] + ["TRACE"])
-    build(case, folder, "-O0")
+    case = dict(entry, states=0, own=[], model_defs=entry["model_defs"] + ["TRACE"])
+    build(case, folder)
     run(["./pan", *case["pan_args"]], folder, entry.get("limit", 120))
     defines = ["-D" + d for d in case["model_defs"]]
     trail = folder / (entry["model"] + ".trail")
