@@ -171,6 +171,18 @@ class alignas(64) Channel {
   TxRxProgress progress_now() const;  // for heartbeats (not for replay)
   Epoch epoch() const { return Epoch{epoch_.load(std::memory_order_relaxed)}; }
 
+  // --- what the connection layer's timer asks ---
+  struct Waiting {
+    Epoch epoch;
+    std::uint32_t retired = 0;  // work requests that have left the send queue
+    bool signalled = false;     // one behind them will complete visibly
+  };
+  Waiting waiting() const;
+  // The probe posted last completed with success: so did everything posted before it (R4).
+  void probe_succeeded(Epoch epoch);
+  // The next submission after a quiet time raises `wanted`, once.
+  void fall_asleep();
+
   // --- one repair of a key or of registered memory, from the connection layer ---
   OpFault op_fault() const;  // what the status of the last link_lost was about
   void begin_repair();       // op_fault() has had its repair
@@ -311,8 +323,10 @@ class alignas(64) Channel {
   std::uint32_t fast_payload_;  // a SEND up to this size goes inline and fits the peer's buffers
   // So many such SENDs may be posted at once without looking at window, queue, log or lane.
   std::uint32_t fast_sends_ = 0;
-  std::uint32_t sq_posted_ = 0;   // WRs of this lane
-  std::uint32_t sq_retired_ = 0;  // of these, known to have left the SQ
+  std::uint32_t sq_posted_ = 0;      // WRs of this lane
+  std::uint32_t sq_retired_ = 0;     // of these, known to have left the SQ
+  std::uint32_t signalled_end_ = 0;  // behind the last signalled one
+  std::uint32_t probe_end_ = 0;      // behind what was posted before the last probe
   // WRs since the last signalled one, and a share for the memory they hold.
   std::uint32_t unsignalled_ = 0;
   // Posted log entries whose completion must be seen: RDMA, and SENDs read in place.
@@ -348,6 +362,7 @@ class alignas(64) Channel {
   ChannelEvents events_;
   std::uint64_t replay_end_ = 0;  // log_empty when done reaches it
   bool wanted_raised_ = false;
+  bool asleep_ = false;
   int lost_status_ = 0;
   std::uint32_t lost_vendor_err_ = 0;
   std::vector<PendingFault> faults_;

@@ -237,8 +237,30 @@ bool Channel::post_probe(std::uint64_t wr_id) {
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.wr.rdma.remote_addr = lane_.ack_cell_addr;
   wr.wr.rdma.rkey = lane_.ack_cell_rkey.value;
+  probe_end_ = sq_posted_;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(lane_.qp, &wr, &bad) == 0;
+}
+
+void Channel::probe_succeeded(Epoch epoch) {
+  const std::lock_guard guard(lock_);
+  if (epoch == lane_.epoch && can_post() &&
+      static_cast<std::int32_t>(probe_end_ - sq_retired_) > 0) {
+    retire_to(probe_end_ - 1);
+  }
+}
+
+Channel::Waiting Channel::waiting() const {
+  const std::lock_guard guard(lock_);
+  return Waiting{.epoch = lane_.epoch,
+                 .retired = sq_retired_,
+                 .signalled = state_.load(std::memory_order_relaxed) == LaneState::Posting &&
+                              static_cast<std::int32_t>(signalled_end_ - sq_retired_) > 0};
+}
+
+void Channel::fall_asleep() {
+  const std::lock_guard guard(lock_);
+  asleep_ = true;
 }
 
 void Channel::write_ack_if_owed(bool force) {

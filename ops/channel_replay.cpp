@@ -20,6 +20,8 @@ void Channel::attach(const Lane& lane) {
   ack_wr_base_ = make_wr_id(WrKind::Ack, lane.epoch, 0);
   sq_posted_ = 0;
   sq_retired_ = 0;
+  signalled_end_ = 0;
+  probe_end_ = 0;
   unsignalled_ = 0;
   wire_entries_ = 0;
   post_send_ = lane.qp->context->ops.post_send;

@@ -282,6 +282,7 @@ bool Channel::post(std::uint64_t wr_base, unsigned flags) {
   ++sq_posted_;
   if ((flags & IBV_SEND_SIGNALED) != 0) {
     unsignalled_ = 0;
+    signalled_end_ = sq_posted_;
   }
   return true;
 }
@@ -301,6 +302,10 @@ void Channel::set_blocked(bool blocked) {
 void Channel::join_attention() {
   chores_ &= static_cast<std::uint8_t>(~kChoreAttention);
   home_.want_attention(*this);
+  if (asleep_) [[unlikely]] {
+    asleep_ = false;
+    raise(kEvWanted);
+  }
 }
 
 }  // namespace mend::ops

@@ -93,16 +93,30 @@ void Connection::handle(const Event& event) {
                              " on " + to_string(event.kind) + ", epoch " +
                              std::to_string(fsm_.epoch.value));
   for (const Action& action : actions) run(action);
+  end_turn();
+}
+
+// Our GID, LID or key is another: the queue pair's path names the old one.
+void Connection::path_moved() {
+  last_fault_ = "the port's address changed";
+  handle(simple_event(EventKind::LinkLost, fsm_.epoch));
+}
+
+// One that never carried anything has lost nothing; it fails when it is wanted.
+void Connection::device_lost(const std::string& what) {
+  if (fsm_.state != State::Closed) refuse(what);
 }
 
 void Connection::on_message(const CtlMessage& message, const UdSource& source) {
-  remote_conn_ = message.src_conn;
+  if (message.src_conn != kNoConn) remote_conn_ = message.src_conn;
   // The peer's address may have moved (a GID that changed its place, a new LID): what arrives
   // tells.
   address_.qpn = source.qpn;
   if (source.has_gid) address_.gid = source.gid;
   if (source.lid != 0) address_.lid = source.lid;
-  handle(message_event(message));
+  Event event = message_event(message);
+  event.not_met = message.type == MsgType::Busy && message.src_conn == kNoConn;
+  handle(event);
   if (message.type == MsgType::KeyReq) answer_keys(message);
   if (message.type == MsgType::KeyRep) take_keys(message);
 }

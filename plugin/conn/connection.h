@@ -55,8 +55,11 @@ class Connection {
   void post(const Event& event);        // any thread: handled soon on the service thread
   void handle(const Event& event);      // service thread
   void on_message(const CtlMessage& message,
-                  const UdSource& source);  // service thread; already accepted
-  void close();                             // any thread: BYE after the log is empty
+                  const UdSource& source);    // service thread; already accepted
+  void answer(const CtlMessage& message);     // service thread: as it is
+  void path_moved();                          // service thread: this side's address has changed
+  void device_lost(const std::string& what);  // service thread
+  void close();                               // any thread: BYE after the log is empty
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   bool ever_used() const { return ever_used_.load(std::memory_order_relaxed); }
 
@@ -79,11 +82,15 @@ class Connection {
   // connection_actions.cpp, service thread
   void run(const Action& action);
   void send(const Action& action);
+  void prepare(const Action& action);
+  void end_turn();
   void start_replay(const Action& action);
   void give_up(const Action& action);
   void probe(const Action& action);
   void came_up(const Action& action);
   void arm(TimeNs at);
+  bool stale_request();
+  bool idle() const;
   void watch_flush();
   void watch_probe(TimeNs deadline);
   std::string describe() const;
@@ -128,7 +135,10 @@ class Connection {
   ConnId remote_conn_ = kNoConn;
   TimeNs lost_at_ = kNever;  // when the present outage began, for the figure only
   std::uint64_t recvs_seen_ = 0;
+  ops::Channel::Waiting waiting_seen_;  // since stuck_since_ nothing has left the send queue
+  TimeNs stuck_since_ = kNever;
   bool watching_flush_ = false;
+  bool in_turn_ = false;               // it was let into a handshake
   bool may_post_before_loss_ = false;  // it was active: the next fence begins an outage
   std::uint64_t probe_wr_ = 0;         // 0: no probe is out
   Epoch probe_epoch_;

@@ -36,10 +36,7 @@ void Connection::run(const Action& action) {
       plane_.worker().submit([this, work = action.work] { work_fence(work); });
       return;
     case ActionType::PrepareQp:
-      plane_.worker().submit(
-          [this, work = action.work, epoch = action.epoch, role = fsm_.role,
-           remote = fsm_.peer.endpoint] { work_prepare(work, role, epoch, remote); });
-      return;
+      return prepare(action);
     case ActionType::ConnectQp:
       plane_.worker().submit(
           [this, work = action.work, remote = fsm_.peer.endpoint] { work_connect(work, remote); });
@@ -73,11 +70,41 @@ void Connection::run(const Action& action) {
   }
 }
 
+// Only a leader waits for its turn: a follower that did could have leaders elsewhere wait for it.
+void Connection::prepare(const Action& action) {
+  if (home_.rail->lost())
+    return plane_.service().post(
+        [this] { refuse("device " + home_.rail->info().name + " is dead"); });
+  const auto start = [this, action] {
+    plane_.worker().submit(
+        [this, work = action.work, epoch = action.epoch, role = fsm_.role,
+         remote = fsm_.peer.endpoint] { work_prepare(work, role, epoch, remote); });
+  };
+  if (fsm_.role == Role::Follower) return start();
+  plane_.enter_handshake(*this, [this, action, start] {
+    in_turn_ = true;
+    if (fsm_.awaited == Command::Prepare && fsm_.work == action.work)
+      start();
+    else
+      plane_.service().post([this] { end_turn(); });  // it is not wanted any more
+  });
+}
+
+// A handshake is under way from the preparation of a queue pair until it may post.
+void Connection::end_turn() {
+  const bool preparing = fsm_.state == State::Fencing && fsm_.awaited == Command::Prepare;
+  if (!in_turn_ || preparing || fsm_.state == State::Requesting) return;
+  in_turn_ = false;
+  plane_.leave_handshake(*this);
+}
+
+void Connection::answer(const CtlMessage& message) { plane_.send(home_, address_, message, this); }
+
 void Connection::send(const Action& action) {
   const std::uint32_t srq_free = home_.rail->recv_pool().ledger().posted;
   CtlMessage message = compose(fsm_, action, channel_.progress_now().rx_next, srq_free);
   stamp(message);
-  plane_.send(home_, address_, message, *this);
+  plane_.send(home_, address_, message, this);
 }
 
 void Connection::stamp(CtlMessage& message) const {
@@ -114,9 +141,30 @@ void Connection::arm(TimeNs at) {
     const std::uint64_t recvs = channel_.stats().recvs;
     traffic.received = recvs != recvs_seen_;
     traffic.outstanding = !channel_.quiet();
+    traffic.stale_wr = stale_request();
     recvs_seen_ = recvs;
     handle(timer_event(traffic));
+    if (idle()) channel_.fall_asleep();
   });
+}
+
+// Looked at with every timer: a signalled request is stale if nothing has left the send queue for
+// longer than the device tries (docs/protocol.md 1.9).
+bool Connection::stale_request() {
+  const ops::Channel::Waiting waiting = channel_.waiting();
+  const TimeNs now = monotonic_now();
+  const bool moved = !waiting.signalled || waiting.epoch != waiting_seen_.epoch ||
+                     waiting.retired != waiting_seen_.retired;
+  waiting_seen_ = waiting;
+  if (moved || stuck_since_ == kNever) stuck_since_ = now;
+  return !moved && now - stuck_since_ > plane_.fsm_config().probe_limit;
+}
+
+// The next look is far away: a submission wakes the machine.
+bool Connection::idle() const {
+  const FsmConfig& config = plane_.fsm_config();
+  return may_post(fsm_.state) && config.heartbeat != 0 &&
+         fsm_.heartbeat_at > monotonic_now() + config.heartbeat;
 }
 
 // A zero-byte write on the queue pair itself: the peer's device answers it, whatever its processes
@@ -147,6 +195,7 @@ void Connection::watch_probe(TimeNs deadline) {
     home_.rail->poller().cancel_beacon(wr);
     probe_wr_ = 0;
     const bool ok = status == IBV_WC_SUCCESS + 1;
+    if (ok) channel_.probe_succeeded(probe_epoch_);
     handle(simple_event(ok ? EventKind::ProbeOk : EventKind::ProbeFailed, probe_epoch_));
   });
 }

@@ -97,7 +97,7 @@ void Connection::ask_keys(std::uint32_t ticket, TimeNs pause) {
   request.reg_id = repair_.reg_id;
   request.generation = repair_.generation;
   stamp(request);
-  plane_.send(home_, address_, request, *this);
+  plane_.send(home_, address_, request, this);
   const TimeNs next = std::min(2 * pause, kLongestKeyPause);
   plane_.service().arm(monotonic_now() + pause, [this, ticket, next] { ask_keys(ticket, next); });
 }
@@ -121,7 +121,7 @@ void Connection::answer_keys(const CtlMessage& request) {
       answer.epoch = fsm_.epoch;
       answer.data_epoch = fsm_.data_epoch;
       stamp(answer);
-      plane_.send(home_, address_, answer, *this);
+      plane_.send(home_, address_, answer, this);
     });
   });
 }

@@ -242,6 +242,25 @@ void ControlPlane::qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch
     qp_users_[key] = QpUser{connection, epoch};
 }
 
+void ControlPlane::enter_handshake(Connection& connection, std::function<void()> start) {
+  if (handshakes_.count(&connection) == 0 && handshakes_.size() >= kMostHandshakes) {
+    waiting_handshakes_.emplace_back(&connection, std::move(start));
+    return;
+  }
+  handshakes_.insert(&connection);
+  start();
+}
+
+void ControlPlane::leave_handshake(Connection& connection) {
+  if (handshakes_.erase(&connection) == 0) return;
+  while (!waiting_handshakes_.empty() && handshakes_.size() < kMostHandshakes) {
+    auto [next, start] = std::move(waiting_handshakes_.front());
+    waiting_handshakes_.pop_front();
+    handshakes_.insert(next);
+    start();
+  }
+}
+
 void ControlPlane::tend_pool(RailUnit& unit) {
   if (auto filled = unit.pool->refill(); !filled)
     log(LogLevel::Info, "the pool of warm queue pairs stays short: " + filled.error().message);

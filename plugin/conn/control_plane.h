@@ -10,6 +10,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +32,9 @@
 #include "plugin/verbs/async_events.h"
 
 namespace mend::conn {
+
+// After a switch failed, a thousand connections would all try at once and starve each other.
+constexpr std::size_t kMostHandshakes = 32;
 
 class ControlPlane {
  public:
@@ -58,8 +63,12 @@ class ControlPlane {
   Service& service() { return *service_; }
   WorkQueue& worker() { return *worker_; }
   std::uint64_t random();
-  // Service thread. sender hears of a path that cannot be resolved.
-  void send(RailUnit& via, const UdAddress& to, const CtlMessage& message, Connection& sender);
+  // Service thread. sender, if any, hears of a path that cannot be resolved.
+  void send(RailUnit& via, const UdAddress& to, const CtlMessage& message, Connection* sender);
+  // Service thread. At most kMostHandshakes are under way: runs start now or when it is the
+  // connection's turn. leave() ends its turn; no-op without one.
+  void enter_handshake(Connection& connection, std::function<void()> start);
+  void leave_handshake(Connection& connection);
   void qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch);  // null: no longer
   void tend_pool(RailUnit& unit);  // reap what has lingered, refill what was taken
   void report_give_up(Peer& peer, std::string text);
@@ -98,8 +107,11 @@ class ControlPlane {
   void on_async_readable(Nic& nic);
   void on_qp_event(Nic& nic, const verbs::AsyncEvent& event);
   void on_port_event(Nic& nic, const verbs::AsyncEvent& event);
+  void on_fatal_event(Nic& nic, const verbs::AsyncEvent& event);
   void resolve_then_send(RailUnit& via, const UdAddress& to, std::vector<std::byte> bytes,
-                         Connection& sender);
+                         Connection* sender);
+  void reject_stale(const CtlMessage& message);
+  void say_busy(RailUnit& via, const CtlMessage& message, const UdSource& source);
   void mend_control(RailUnit& via);
 
   const Params params_;
@@ -130,6 +142,8 @@ class ControlPlane {
 
   // Service thread.
   std::set<const UdChannel*> mending_;
+  std::set<Connection*> handshakes_;  // at most kMostHandshakes
+  std::deque<std::pair<Connection*, std::function<void()>>> waiting_handshakes_;
 
   Host& executors_from_;
   std::unique_ptr<Service> service_;

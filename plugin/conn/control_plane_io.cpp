@@ -1,4 +1,4 @@
-// What comes in and goes out on the service thread: control datagrams and async events.
+// What comes in and goes out on the service thread: control datagrams.
 #include <fmt/format.h>
 
 #include <array>
@@ -31,7 +31,10 @@ void ControlPlane::on_datagram(std::size_t rail, std::span<const std::byte> byte
                                const UdSource& source) {
   const auto message = parse(bytes);
   if (!message) return drop(message.error());
-  if (const auto refused = addressed_to_me(*message, self_)) return drop(*refused);
+  if (const auto refused = addressed_to_me(*message, self_)) {
+    if (*refused == DropReason::Boot) reject_stale(*message);
+    return drop(*refused);
+  }
   accept(rail, *message, source);
 }
 
@@ -44,6 +47,7 @@ void ControlPlane::accept(std::size_t rail, const CtlMessage& message, const UdS
     if (it == by_boot_.end()) {
       drop(DropReason::Boot);
       if (message.type != MsgType::Req && message.type != MsgType::Nudge) return;
+      say_busy(rails_[rail], message, source);
       // Somebody of this job who has not been added here yet: the next progress call looks it up.
       // The sender repeats itself.
       const bool first =
@@ -61,8 +65,56 @@ void ControlPlane::accept(std::size_t rail, const CtlMessage& message, const UdS
   connection->on_message(message, source);
 }
 
+// Meant for the process that had our place before: whoever still talks to it fails at once. Only a
+// peer that we know ourselves can be told.
+void ControlPlane::reject_stale(const CtlMessage& m) {
+  if (m.type == MsgType::Rej || m.type == MsgType::Bye || m.type == MsgType::ByeAck) return;
+  Connection* connection = nullptr;
+  {
+    const std::lock_guard guard(mutex_);
+    const auto it = by_boot_.find(m.src_boot);
+    if (it == by_boot_.end() || m.k >= it->second->connections.size()) return;
+    connection = it->second->connections[m.k];
+  }
+  CtlMessage answer;
+  answer.type = MsgType::Rej;
+  answer.reason = RejReason::StaleBoot;
+  answer.job_key = m.job_key;
+  answer.src_boot = m.dst_boot;
+  answer.dst_boot = m.src_boot;
+  answer.src_rank = m.dst_rank;
+  answer.dst_rank = m.src_rank;
+  answer.src_conn = m.dst_conn;
+  answer.dst_conn = m.src_conn;
+  answer.epoch = m.epoch;
+  answer.data_epoch = m.data_epoch;
+  answer.k = m.k;
+  connection->answer(answer);
+}
+
+// Alive, but the application has to call MPI before the sender can be looked up. Processes of one
+// job have the same queue key, and the rest of the address came with the datagram.
+void ControlPlane::say_busy(RailUnit& via, const CtlMessage& m, const UdSource& source) {
+  CtlMessage answer;
+  answer.type = MsgType::Busy;
+  answer.job_key = m.job_key;
+  answer.src_boot = self_.boot;
+  answer.dst_boot = m.src_boot;
+  answer.src_rank = self_.rank;
+  answer.dst_rank = m.src_rank;
+  answer.dst_conn = m.src_conn;
+  answer.epoch = m.epoch;
+  answer.k = m.k;
+  UdAddress to;
+  if (source.has_gid) to.gid = source.gid;
+  to.lid = source.lid;
+  to.qpn = source.qpn;
+  to.qkey = via.control->address().qkey;
+  send(via, to, answer, nullptr);
+}
+
 void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& message,
-                        Connection& sender) {
+                        Connection* sender) {
   std::array<std::byte, kCtlMaxBytes> bytes;
   const std::size_t size = encode(message, bytes);
   switch (via.control->send(to, std::span(bytes).first(size))) {
@@ -80,11 +132,11 @@ void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& me
 }
 
 void ControlPlane::resolve_then_send(RailUnit& via, const UdAddress& to,
-                                     std::vector<std::byte> bytes, Connection& sender) {
-  worker_->submit([this, &via, to, bytes = std::move(bytes), &sender] {
+                                     std::vector<std::byte> bytes, Connection* sender) {
+  worker_->submit([this, &via, to, bytes = std::move(bytes), sender] {
     if (auto resolved = via.control->resolve(to); !resolved) {
       log(LogLevel::Info, "no path for a control message: " + resolved.error().message);
-      sender.note_trouble(resolved.error().message);
+      if (sender != nullptr) sender->note_trouble(resolved.error().message);
       return;
     }
     service_->post([&via, to, bytes] { (void)via.control->send(to, bytes); });
@@ -101,69 +153,6 @@ void ControlPlane::mend_control(RailUnit& via) {
       log(LogLevel::Error, "the control queue pair cannot be reset: " + reset.error().message);
     service_->post([this, channel] { mending_.erase(channel); });
   });
-}
-
-void ControlPlane::on_async_readable(Nic& nic) {
-  verbs::AsyncEvent event;
-  while (verbs::next_async_event(nic.api(), nic.context(), event)) {
-    if (log_wanted())
-      log(LogLevel::Info,
-          fmt::format("{}: async event {}", nic.name(), verbs::event_name(event.type)));
-    switch (event.subject) {
-      case verbs::EventSubject::QueuePair:
-        on_qp_event(nic, event);
-        break;
-      case verbs::EventSubject::Port:
-        on_port_event(nic, event);
-        break;
-      case verbs::EventSubject::Device:
-        nic.set_fatal();
-        break;
-      default:
-        break;  // SRQ limit, CQ and the rest: the ledger and the completions tell the same
-    }
-  }
-}
-
-void ControlPlane::on_qp_event(Nic& nic, const verbs::AsyncEvent& event) {
-  for (RailUnit& unit : rails_) {
-    if (&unit.rail->nic() != &nic) continue;
-    if (event.type == IBV_EVENT_QP_LAST_WQE_REACHED) {
-      if (unit.pool->on_last_wqe(event.qpn)) return;
-      continue;
-    }
-    QpUser user{};
-    {
-      const std::lock_guard guard(mutex_);
-      const auto it = qp_users_.find({unit.rail->id().value, event.qpn.value});
-      if (it == qp_users_.end()) continue;
-      user = it->second;
-    }
-    if (event.type == IBV_EVENT_QP_FATAL || event.type == IBV_EVENT_QP_REQ_ERR ||
-        event.type == IBV_EVENT_QP_ACCESS_ERR)
-      user.connection->handle(simple_event(EventKind::LinkLost, user.epoch));
-    return;
-  }
-}
-
-void ControlPlane::on_port_event(Nic& nic, const verbs::AsyncEvent& event) {
-  for (RailUnit& unit : rails_) {
-    if (&unit.rail->nic() != &nic || unit.rail->port().info.port != event.port) continue;
-    const bool down = event.type == IBV_EVENT_PORT_ERR;
-    if (down) unit.rail->set_port_active(false);
-    worker_->submit([this, &unit, down] {
-      if (!down) {
-        if (auto seen = unit.rail->refresh_port(); !seen)
-          log(LogLevel::Info, "asking for a port's state: " + seen.error().message);
-        unit.control->paths_changed();
-      }
-      const bool active = unit.rail->port_active();
-      each_connection([&](Connection& connection) {
-        if (connection.home_rail() == unit.rail->id())
-          connection.post(simple_event(active ? EventKind::PortUp : EventKind::PortDown));
-      });
-    });
-  }
 }
 
 }  // namespace mend::conn

@@ -16,6 +16,8 @@ constexpr auto kPollPause = std::chrono::microseconds(20);
 // How long LAST_WQE_REACHED is waited for: generously where the device is known to raise it, once
 // and shortly to find out.
 constexpr auto kLastWqeKnown = std::chrono::milliseconds(100);
+// How long a device may take to show the state it was told to take.
+constexpr auto kConfirmLimit = std::chrono::milliseconds(500);
 constexpr auto kLastWqeUnknown = std::chrono::milliseconds(10);
 
 // The beacon: a zero-byte SEND that can only be flushed, in the SQ slot reserved for it.
@@ -92,14 +94,32 @@ bool move(Rail& rail, RcQp& qp, const verbs::QpChange& change, FenceReport& repo
   return false;
 }
 
+// Devices take up to 15 ms to show a new state: asked until it is there, never assumed.
+bool confirm(Rail& rail, RcQp& qp, ibv_qp_state state, FenceReport& report) {
+  const auto deadline = process_clock().now() + kConfirmLimit;
+  while (true) {
+    const auto seen = verbs::confirm_state(rail.api(), qp.qp.get(), state, kConfirmLimit);
+    if (seen) return true;
+    report.reason = seen.error().message;
+    const bool dead = seen.error().code == EIO || rail.nic().fatal();
+    if (dead) rail.nic().set_fatal();
+    report.outcome = dead ? FenceOutcome::DeviceGone : FenceOutcome::Failed;
+    // A query that failed for want of something is asked again.
+    if (dead || seen.error().code == ETIMEDOUT || process_clock().now() >= deadline) return false;
+    process_clock().pause(kPollPause);
+  }
+}
+
 void run_fence(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& report) {
   if (!move(rail, qp, verbs::to_error(), report)) return;
+  if (!confirm(rail, qp, IBV_QPS_ERR, report)) return;
   qp.stage = QpStage::Err;
   wait_for_beacon(rail, qp, deadline, report);
   wait_for_last_wqe(rail, qp, deadline, report);
   // Without the beacon (a device that lost its completion) RESET fences all the same: what was not
   // polled by then is not counted, and what is not counted is replayed.
   if (!move(rail, qp, verbs::to_reset(), report)) return;
+  if (!confirm(rail, qp, IBV_QPS_RESET, report)) return;
   // Some devices leave the completions of a reset QP in the CQ: they count as long as nothing was
   // sampled.
   rail.poller().drain_for_fence();

@@ -112,6 +112,7 @@ struct Event {
   Endpoint endpoint;
   Traffic traffic;
   GiveUpReason reason = GiveUpReason::LocalError;
+  bool not_met = false;  // Busy: of a process that lives but has not looked us up yet
 };
 Event message_event(const CtlMessage& message);
 inline Event simple_event(EventKind kind, Epoch epoch = {}) {

@@ -136,6 +136,11 @@ Outcome say_rej(Step& s) {
 Outcome busy(Step& s) {
   Fsm& f = s.fsm;
   f.resends = 0;
+  if (s.event.not_met && f.outage_since != kNever) {
+    f.outage_since = s.now;  // it computes; nothing is wrong with it or with the path
+    f.busy_at = kNever;
+    return Outcome::Heard;
+  }
   const TimeNs longest_gap = 4 * f.config->backoff.highest;
   if (f.busy_at != kNever && s.now - f.busy_at <= longest_gap) f.paused += s.now - f.busy_at;
   f.busy_at = s.now;

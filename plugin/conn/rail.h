@@ -80,6 +80,10 @@ class Rail {
   bool port_active() const { return port_active_.load(std::memory_order_acquire); }
   void set_port_active(bool active) { port_active_.store(active, std::memory_order_release); }
 
+  // Its device or one of its shared queues is dead: no queue pair of it will work again.
+  bool lost() const { return lost_.load(std::memory_order_acquire) || nic_.fatal(); }
+  void set_lost() { lost_.store(true, std::memory_order_release); }
+
   // Room for one more QP: grows receive buffers and CQ as the rules demand. Refused (code ENOMEM or
   // EINVAL, the message names the rule and the limit) before anything is created; the caller backs
   // off.
@@ -112,6 +116,7 @@ class Rail {
   mutable std::mutex port_mutex_;  // guards port_
   PortView port_;
   std::atomic<bool> port_active_{false};
+  std::atomic<bool> lost_{false};
   std::uint32_t reserved_qps_ = 0;
   // Destroyed from the last to the first: the device lets go of the buffers before they are freed.
   std::unique_ptr<Memory> memory_;

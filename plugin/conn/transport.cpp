@@ -21,19 +21,25 @@
 namespace mend::conn {
 namespace {
 
+// No secret: it lets the processes of a job answer each other before they have met.
+std::uint32_t qkey_of(std::uint64_t job_key) {
+  const auto folded = static_cast<std::uint32_t>(job_key ^ (job_key >> 32));
+  return (folded & 0x7fffffffu) | 1u;
+}
+
 Result<std::vector<RailUnit>> make_rails(const Devices& devices, const Params& params,
-                                         std::uint32_t peers) {
+                                         const Identity& self) {
   std::vector<RailUnit> units;
   for (const ChosenPort& chosen : devices.ports) {
     const RailId id{static_cast<std::uint8_t>(units.size())};
     RailUnit unit;
     unit.kind = devices.kind;
-    auto rail = Rail::create(*chosen.nic, chosen.port, id, params, peers);
+    auto rail = Rail::create(*chosen.nic, chosen.port, id, params, self.expected_peers);
     if (!rail) return tl::unexpected(rail.error());
     unit.rail = std::move(*rail);
     unit.rail->info().numa_node = chosen.numa_node;
     unit.pool = std::make_unique<QpPool>(*unit.rail, params);
-    auto control = UdChannel::create(*unit.rail);
+    auto control = UdChannel::create(*unit.rail, qkey_of(self.job_key));
     if (!control) return tl::unexpected(control.error());
     unit.control = std::move(*control);
     units.push_back(std::move(unit));
@@ -78,7 +84,7 @@ Result<std::unique_ptr<Transport>> Transport::create_on(Devices devices, const P
   impl->params = params;
   impl->self = self;
   impl->devices = std::move(devices);
-  auto rails = make_rails(impl->devices, params, self.expected_peers);
+  auto rails = make_rails(impl->devices, params, self);
   if (!rails) return tl::unexpected(rails.error());
   impl->rails = std::move(*rails);
 

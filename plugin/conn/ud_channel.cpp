@@ -30,12 +30,13 @@ AhCache::Key key_of(const UdAddress& to) { return AhCache::Key{to.gid, to.lid}; 
 
 }  // namespace
 
-UdChannel::UdChannel(Rail& rail) : rail_(rail), qkey_(random_qkey()) {}
+UdChannel::UdChannel(Rail& rail, std::uint32_t qkey)
+    : rail_(rail), qkey_(qkey == 0 ? random_qkey() : qkey & 0x7fffffffu) {}
 
 UdChannel::~UdChannel() = default;
 
-Result<std::unique_ptr<UdChannel>> UdChannel::create(Rail& rail) {
-  std::unique_ptr<UdChannel> channel(new UdChannel(rail));
+Result<std::unique_ptr<UdChannel>> UdChannel::create(Rail& rail, std::uint32_t qkey) {
+  std::unique_ptr<UdChannel> channel(new UdChannel(rail, qkey));
   if (auto opened = channel->open(); !opened) {
     opened.error().message =
         fmt::format("control channel of {}: {}", rail.info().name, opened.error().message);

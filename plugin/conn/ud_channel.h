@@ -56,7 +56,9 @@ class UdChannel {
   using ReceiveFn = void (*)(void* context, std::span<const std::byte> bytes,
                              const UdSource& source);
 
-  static Result<std::unique_ptr<UdChannel>> create(Rail& rail);
+  // qkey: the same in all processes of a job, so that one may answer another of which it knows only
+  // what a datagram told; 0: any. The high bit is not used.
+  static Result<std::unique_ptr<UdChannel>> create(Rail& rail, std::uint32_t qkey = 0);
   ~UdChannel();
   UdChannel(const UdChannel&) = delete;
   UdChannel& operator=(const UdChannel&) = delete;
@@ -82,7 +84,7 @@ class UdChannel {
     UdSource source;
   };
 
-  explicit UdChannel(Rail& rail);
+  UdChannel(Rail& rail, std::uint32_t qkey);
   Result<void> open();
   Result<void> walk_to_rts();
   std::byte* receive_slot(std::uint64_t slot);

@@ -2,6 +2,8 @@
 // deadline and the orderly end (1.10).
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/unit/conn/fsm_kit.h"
 
 namespace mend::conn::test {
@@ -92,6 +94,35 @@ TEST(Heartbeat, IdleConnectionsCostNothing) {
   EXPECT_LE(wakes, 100u);
   run(f, EventKind::Submit, {}, now);
   EXPECT_LE(f.armed_at, now + kBeat) << "traffic again: watched again";
+}
+
+// A thousand of them for an hour: no message, and one look each per heartbeat_idle.
+TEST(Heartbeat, AThousandIdleConnectionsSendNothing) {
+  constexpr std::size_t kMany = 1000;
+  constexpr TimeNs kHour = 3600 * kSecond;
+  std::vector<Fsm> machines;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    machines.push_back(machine(i % 2 == 0 ? Role::Leader : Role::Follower, State::Active));
+    machines.back().last_traffic = kStart;
+  }
+  std::uint64_t looks = 0, messages = 0;
+  const TimeNs settled = kStart + 2 * kit_config().heartbeat_idle;
+  for (Fsm& f : machines) {
+    TimeNs now = kStart;
+    while (now < settled + kHour) {
+      const Result r = run(f, timer_event({}), now);
+      if (now > settled) {
+        ++looks;
+        for (const Action& action : r.actions) messages += action.type != T::ArmTimer ? 1 : 0;
+      } else if (r.has(T::SendHb)) {
+        run(f, message(MsgType::HbAck, kCur), now);
+      }
+      ASSERT_GT(f.armed_at, now);
+      now = f.armed_at;
+    }
+  }
+  EXPECT_EQ(messages, 0u);
+  EXPECT_LE(looks, kMany * (kHour / kit_config().heartbeat_idle + 1));
 }
 
 TEST(Heartbeat, OutstandingWorkIsWatchedHoweverLong) {
@@ -264,6 +295,23 @@ TEST(Deadline, BusyPausesItAtMostOnceMore) {
   EXPECT_NE(f.state, State::Failed);
   run(f, timer_event({}), kStart + 240 * kSecond);
   EXPECT_EQ(f.state, State::Failed);
+}
+
+// It has not looked us up because its application computes: for hours, if need be.
+TEST(Deadline, ABusyProcessThatHasNotMetUsIsWaitedFor) {
+  Fsm f = machine(Role::Leader, State::Requesting);
+  const TimeNs limit = kit_config().max_outage;
+  TimeNs now = kStart;
+  Event busy = message_event(message(MsgType::Busy, kCur));
+  const CtlMessage text = message(MsgType::Busy, kCur);
+  busy.message = &text;
+  busy.not_met = true;
+  for (int i = 0; i < 10; ++i) {
+    now += limit / 2;
+    EXPECT_FALSE(run(f, timer_event({}), now).has(T::GiveUp)) << i;
+    run(f, busy, now);
+  }
+  EXPECT_TRUE(run(f, timer_event({}), now + limit).has(T::GiveUp)) << "silence still ends it";
 }
 
 TEST(Deadline, ZeroMeansForEver) {

@@ -206,5 +206,29 @@ TEST_F(FenceTest, AnyErrorOfADeviceKnownDeadCountsAsFenced) {
   EXPECT_EQ(fence(*rail, *qp, kLimit).outcome, FenceOutcome::DeviceGone);
 }
 
+// The state is asked for after each step; a query that fails for want of something is repeated.
+TEST_F(FenceTest, AStateThatCannotBeAskedForAtOnceIsAskedForAgain) {
+  start();
+  fake.fail("query_qp", ENOMEM, 3);
+  const FenceReport report = fence(*rail, *qp, kLimit);
+  EXPECT_EQ(report.outcome, FenceOutcome::Fenced) << report.reason;
+}
+
+TEST_F(FenceTest, AStateThatIsNeverSeenIsNoFence) {
+  start();
+  fake.stuck_state = true;
+  const FenceReport report = fence(*rail, *qp, kLimit);
+  EXPECT_EQ(report.outcome, FenceOutcome::Failed);
+  EXPECT_NE(report.reason.find("not ERR"), std::string::npos) << report.reason;
+  fake.stuck_state = false;
+}
+
+TEST_F(FenceTest, AnIoErrorOfTheQueryMeansADeadDevice) {
+  start();
+  fake.fail("query_qp", EIO);
+  EXPECT_EQ(fence(*rail, *qp, kLimit).outcome, FenceOutcome::DeviceGone);
+  EXPECT_TRUE(nic->fatal());
+}
+
 }  // namespace
 }  // namespace mend::conn

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <set>
@@ -28,7 +29,11 @@ struct Spy {
   const void* spoil_base = nullptr;
   int spoil_left = 0, spoiled = 0;
   int (*poll_cq)(ibv_cq*, int, ibv_wc*) = nullptr;
+  int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
   std::atomic<int> swallow_left{0}, swallowed{0};
+  std::atomic<std::uint64_t> datagrams{0};
+  std::map<ibv_context*, std::vector<ibv_event_type>> injected;
+  int unacked = 0;  // injected events that were handed out
 };
 Spy* spy = nullptr;
 
@@ -65,12 +70,49 @@ int poll_and_swallow(ibv_cq* cq, int entries, ibv_wc* wc) {
   return static_cast<int>(end - wc);
 }
 
+int post_and_count(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  if (qp->qp_type == IBV_QPT_UD) ++spy->datagrams;
+  return spy->post_send(qp, wr, bad);
+}
+
+// Injected events come first; they concern port 1 or the device.
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+  {
+    const std::lock_guard guard(spy->mutex);
+    auto& waiting = spy->injected[context];
+    if (!waiting.empty()) {
+      *event = ibv_async_event{};
+      event->event_type = waiting.front();
+      event->element.port_num = 1;
+      waiting.erase(waiting.begin());
+      ++spy->unacked;
+      return 0;
+    }
+  }
+  return spy->real.get_async_event(context, event);
+}
+
+void ack_async_event(ibv_async_event* event) {
+  {
+    const std::lock_guard guard(spy->mutex);
+    const bool ours =
+        event->event_type == IBV_EVENT_DEVICE_FATAL || event->event_type == IBV_EVENT_GID_CHANGE;
+    if (ours && spy->unacked > 0) {
+      --spy->unacked;
+      return;
+    }
+  }
+  spy->real.ack_async_event(event);
+}
+
 ibv_context* open_device(ibv_device* device) {
   ibv_context* context = count(&LiveObjects::devices, spy->real.open_device(device));
   if (context == nullptr) return nullptr;
   const std::lock_guard guard(spy->mutex);
   spy->poll_cq = context->ops.poll_cq;
   context->ops.poll_cq = poll_and_swallow;
+  spy->post_send = context->ops.post_send;
+  context->ops.post_send = post_and_count;
   return context;
 }
 
@@ -120,6 +162,8 @@ void patch(verbs::Api& api) {
   api.close_device = [](ibv_context* c) {
     return uncount(&LiveObjects::devices, spy->real.close_device(c));
   };
+  api.get_async_event = get_async_event;
+  api.ack_async_event = ack_async_event;
   api.alloc_pd = [](ibv_context* c) { return count(&LiveObjects::pds, spy->real.alloc_pd(c)); };
   api.dealloc_pd = [](ibv_pd* pd) { return uncount(&LiveObjects::pds, spy->real.dealloc_pd(pd)); };
   api.reg_mr = reg_mr;
@@ -215,6 +259,38 @@ void VerbsSpy::break_qp(ibv_qp* qp) {
   attr.qp_state = IBV_QPS_ERR;
   spy->real.modify_qp(qp, &attr, IBV_QP_STATE);
 }
+
+// The queue pair that wakes the reader is one in INIT: nobody misses it, its error is its owner's
+// LAST_WQE_REACHED.
+void VerbsSpy::inject(ibv_event_type type, ibv_context* context) {
+  const std::lock_guard guard(spy->mutex);
+  spy->injected[context].push_back(type);
+  ibv_qp_init_attr attr{};
+  for (ibv_qp* qp : spy->qps) {
+    ibv_qp_attr now{};
+    if (qp->context != context || qp->srq == nullptr ||
+        spy->real.query_qp(qp, &now, IBV_QP_STATE, &attr) != 0 || now.qp_state != IBV_QPS_INIT)
+      continue;
+    now.qp_state = IBV_QPS_ERR;
+    spy->real.modify_qp(qp, &now, IBV_QP_STATE);
+    return;
+  }
+}
+
+int VerbsSpy::injected_left() const {
+  const std::lock_guard guard(spy->mutex);
+  std::size_t left = 0;
+  for (const auto& [context, events] : spy->injected) left += events.size();
+  return static_cast<int>(left);
+}
+
+int VerbsSpy::query(ibv_qp* qp, ibv_qp_attr& attr, ibv_qp_init_attr& init) const {
+  const std::lock_guard guard(spy->mutex);
+  if (spy->qps.count(qp) == 0) return ENOENT;
+  return spy->real.query_qp(qp, &attr, 0x1fffff, &init);
+}
+
+std::uint64_t VerbsSpy::datagrams() const { return spy->datagrams; }
 
 void VerbsSpy::swallow(int times) { spy->swallow_left = times; }
 int VerbsSpy::swallowed() const { return spy->swallowed; }

@@ -38,6 +38,15 @@ class VerbsSpy {
   // Queue pairs in RTS of one type.
   std::vector<ibv_qp*> in_rts(ibv_qp_type type) const;
   void break_qp(ibv_qp* qp);  // to ERR, behind its owner's back
+  int query(ibv_qp* qp, ibv_qp_attr& attr, ibv_qp_init_attr& init) const;  // everything
+
+  // An asynchronous event of the device that `context` has open, as if it had come.
+  void inject(ibv_event_type type, ibv_context* context);
+
+  int injected_left() const;  // events that nobody has taken yet
+
+  // Datagrams sent by anybody.
+  std::uint64_t datagrams() const;
 
   // The next `times` successful completions of puts and gets never come.
   void swallow(int times);

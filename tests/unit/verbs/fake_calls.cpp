@@ -321,7 +321,7 @@ struct FakeCalls {
   static int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
     const Lock lock(current_fake->mutex_);
     if (const int code = current_fake->failure("query_qp")) return code;
-    attr->qp_state = reinterpret_cast<Qp*>(qp)->state;
+    attr->qp_state = current_fake->stuck_state ? IBV_QPS_INIT : reinterpret_cast<Qp*>(qp)->state;
     return 0;
   }
   static int destroy_qp(ibv_qp* qp) {

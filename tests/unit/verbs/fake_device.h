@@ -61,6 +61,7 @@ class FakeDevice {
   bool loses_beacons = false;            // no completion for what is posted in ERR
   bool datagrams_lost = false;
   bool can_resize = true;
+  bool stuck_state = false;  // query_qp never shows a change
   std::uint32_t next_qpn = 0x100;
   std::vector<std::uint32_t> qpns_to_reuse;  // given out first
 

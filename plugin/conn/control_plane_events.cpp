@@ -1,0 +1,108 @@
+// Asynchronous events, on the service thread: what the error policy says about each.
+#include <fmt/format.h>
+
+#include "plugin/conn/control_plane.h"
+#include "plugin/conn/error_policy.h"
+#include "plugin/verbs/log.h"
+
+namespace mend::conn {
+namespace {
+
+bool same_address(const PortView& a, const PortView& b) {
+  return a.gid.gid == b.gid.gid && a.gid.index == b.gid.index && a.info.lid == b.info.lid &&
+         a.pkey.index == b.pkey.index;
+}
+
+}  // namespace
+
+void ControlPlane::on_async_readable(Nic& nic) {
+  verbs::AsyncEvent event;
+  while (verbs::next_async_event(nic.api(), nic.context(), event)) {
+    if (log_wanted())
+      log(LogLevel::Info,
+          fmt::format("{}: async event {}", nic.name(), verbs::event_name(event.type)));
+    if (event.subject == verbs::EventSubject::QueuePair) {
+      on_qp_event(nic, event);
+      continue;
+    }
+    switch (policy_of(event.type)) {
+      case FaultClass::PathChange:
+        on_port_event(nic, event);
+        break;
+      case FaultClass::DeviceFatal:
+        on_fatal_event(nic, event);
+        break;
+      default:
+        break;  // SRQ limit and the rest: the ledger and the completions tell the same
+    }
+  }
+}
+
+void ControlPlane::on_qp_event(Nic& nic, const verbs::AsyncEvent& event) {
+  for (RailUnit& unit : rails_) {
+    if (&unit.rail->nic() != &nic) continue;
+    if (event.type == IBV_EVENT_QP_LAST_WQE_REACHED) {
+      if (unit.pool->on_last_wqe(event.qpn)) return;
+      continue;
+    }
+    if (policy_of(event.type) != FaultClass::LinkLike) return;
+    if (unit.control->address().qpn == event.qpn) return mend_control(unit);
+    QpUser user{};
+    {
+      const std::lock_guard guard(mutex_);
+      const auto it = qp_users_.find({unit.rail->id().value, event.qpn.value});
+      if (it == qp_users_.end()) continue;
+      user = it->second;
+    }
+    user.connection->handle(simple_event(EventKind::LinkLost, user.epoch));
+    return;
+  }
+}
+
+// The port is looked at again; if it is another one than the queue pairs know, they are fenced.
+void ControlPlane::on_port_event(Nic& nic, const verbs::AsyncEvent& event) {
+  for (RailUnit& unit : rails_) {
+    if (&unit.rail->nic() != &nic || unit.rail->port().info.port != event.port) continue;
+    const bool down = event.type == IBV_EVENT_PORT_ERR;
+    if (down) unit.rail->set_port_active(false);
+    worker_->submit([this, &unit, down] {
+      const PortView before = unit.rail->port();
+      if (!down) {
+        if (auto seen = unit.rail->refresh_port(); !seen)
+          log(LogLevel::Info, "asking for a port's state: " + seen.error().message);
+        unit.control->paths_changed();
+      }
+      const bool active = unit.rail->port_active();
+      const bool moved = active && !same_address(before, unit.rail->port());
+      each_connection([&](Connection& connection) {
+        if (connection.home_rail() != unit.rail->id()) return;
+        if (moved) service_->post([&connection] { connection.path_moved(); });
+        connection.post(simple_event(active ? EventKind::PortUp : EventKind::PortDown));
+      });
+    });
+  }
+}
+
+// A dead device, or a shared queue without which its rail is dead: nothing can be moved to another
+// one yet, so that the connections that were in use there are given up, by name.
+void ControlPlane::on_fatal_event(Nic& nic, const verbs::AsyncEvent& event) {
+  if (event.subject == verbs::EventSubject::Device) nic.set_fatal();
+  for (RailUnit& unit : rails_) {
+    const bool hit =
+        &unit.rail->nic() == &nic && (event.subject == verbs::EventSubject::Device ||
+                                      (event.srq != nullptr && event.srq == unit.rail->srq()) ||
+                                      (event.cq != nullptr && event.cq == unit.rail->cq()));
+    if (!hit) continue;
+    unit.rail->set_lost();
+    const std::string what =
+        fmt::format("device {}: {}", unit.rail->info().name, verbs::event_name(event.type));
+    log(LogLevel::Error, what);
+    std::vector<Connection*> hurt;
+    each_connection([&](Connection& connection) {
+      if (connection.home_rail() == unit.rail->id()) hurt.push_back(&connection);
+    });
+    for (Connection* connection : hurt) connection->device_lost(what);
+  }
+}
+
+}  // namespace mend::conn
