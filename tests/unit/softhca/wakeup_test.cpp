@@ -247,15 +247,16 @@ TEST(Wakeup, MemlockLimitIsKept) {
     if (ctx == nullptr) return 1;
     ibv_pd* pd = ibv_alloc_pd(ctx);
     std::vector<unsigned char> memory(2 << 20);
+    constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;  // clang warns of the enum in the macro
     errno = 0;
-    EXPECT_EQ(ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE), nullptr);
+    EXPECT_EQ(ibv_reg_mr(pd, memory.data(), memory.size(), kLocalWrite), nullptr);
     EXPECT_EQ(errno, ENOMEM);
-    ibv_mr* half = ibv_reg_mr(pd, memory.data(), 600'000, IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* half = ibv_reg_mr(pd, memory.data(), 600'000, kLocalWrite);
     EXPECT_NE(half, nullptr);
-    EXPECT_EQ(ibv_reg_mr(pd, memory.data(), 600'000, IBV_ACCESS_LOCAL_WRITE), nullptr)
+    EXPECT_EQ(ibv_reg_mr(pd, memory.data(), 600'000, kLocalWrite), nullptr)
         << "the limit is for all regions together";
     EXPECT_TRUE(half == nullptr || ibv_dereg_mr(half) == 0);
-    half = ibv_reg_mr(pd, memory.data(), 600'000, IBV_ACCESS_LOCAL_WRITE);
+    half = ibv_reg_mr(pd, memory.data(), 600'000, kLocalWrite);
     EXPECT_NE(half, nullptr) << "deregistration gives back";
     EXPECT_TRUE(half == nullptr || ibv_dereg_mr(half) == 0);
     EXPECT_EQ(ibv_dealloc_pd(pd), 0);
