@@ -4,8 +4,8 @@
 Rank 0 of a large job and of one half as large talks to every peer and then reads its own anonymous memory; the
 difference, divided by the number of further peers, is the cost of one, whenever it is paid. The same difference over
 vader is what Open MPI itself spends and is taken off. The embedded device keeps its send queues in this memory, so
-the figure is taken with the smallest send queue, which leaves what mend spends outside the queue pair, and with the
-default one. Receive buffers may grow by two per queue pair.
+the figure is taken with the default send queue, which is the one that is checked, and with the smallest, which leaves
+what mend spends outside the queue pair. Receive buffers may grow by two per queue pair.
 
   peer_memory.py --build build/release [--np 64] [--check 24] [--json FILE]
 """
@@ -64,9 +64,10 @@ def main() -> int:
         slopes[name] = (used[options.np - 1] - used_half[half - 1]) / half
         print(f"# {name}: {used_half[half - 1]} KiB with {half - 1} peers, {used[options.np - 1]} "
               f"KiB with {options.np - 1}: {slopes[name]:.1f} KiB per peer")
-    per_peer = slopes["small queues"] - slopes["vader"]
-    print(f"host memory per additional peer {per_peer:.1f} KiB, with the device's send queue "
-          f"{slopes['mend'] - slopes['vader']:.1f} KiB")
+    outside = slopes["small queues"] - slopes["vader"]
+    per_peer = slopes["mend"] - slopes["vader"]
+    print(f"host memory per additional peer {outside:.1f} KiB, with the device's send queue "
+          f"{per_peer:.1f} KiB")
     names = ("srq_depth", "qps_live_max", "mr_bytes_max")
     figures = {np: {name: stats[np, "mend"].get(name, 0) for name in names}
                for np in (half, options.np)}
