@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 
@@ -92,7 +93,7 @@ Cq* create_cq(Context& ctx, int cqe, void* user, ibv_comp_channel* channel) {
   const uint32_t blocks = ring_blocks(entries);
   const uint32_t send_slots = std::bit_ceil(entries);
   auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq);
-  if (cq) cq->sends.reset(new (std::nothrow) SendCompletion[send_slots]);
+  if (cq) cq->sends = LazyArray<SendCompletion>(send_slots);
   const Off off = proc.take(Process::Pool::Cq);
   const Off ring = off == 0 ? 0 : proc.segment().alloc(std::size_t{blocks} * kBlockBytes);
   if (!cq || !cq->sends || ring == 0) {
@@ -235,6 +236,7 @@ bool push_send(Cq& cq, const SendCompletion& completion) {
       cq.proc->hdr()->attention.fetch_add(1);
       return false;
     }
+    if (count == 0) cq.send_head = 0;  // so that no more memory is touched than was ever in use
     cq.sends[(cq.send_head + count) & cq.send_mask] = completion;
     cq.send_count.store(count + 1, std::memory_order_release);
   }

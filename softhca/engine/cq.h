@@ -7,9 +7,9 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
-#include <memory>
 
 #include "softhca/engine/context.h"
+#include "softhca/engine/lazy_array.h"
 #include "softhca/engine/spin_lock.h"
 
 namespace softhca {
@@ -46,7 +46,7 @@ struct Cq {
   std::atomic<uint32_t> send_count{0};
   uint32_t send_head = 0;
   uint32_t send_mask = 0;
-  std::unique_ptr<SendCompletion[]> sends;
+  LazyArray<SendCompletion> sends;
   bool overrun_reported = false;
 
   std::atomic<uint32_t> users{0};     // queue pairs

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <new>
+#include <utility>
 
 #include "softhca/engine/receive_ring.h"
 
@@ -12,8 +12,8 @@ namespace softhca {
 
 namespace {
 
-int swap_rings(Cq& cq, uint32_t entries, SendCompletion* sends, uint32_t send_slots, Off ring,
-               uint32_t blocks) {
+int swap_rings(Cq& cq, uint32_t entries, LazyArray<SendCompletion>& sends, uint32_t send_slots,
+               Off ring, uint32_t blocks) {
   CqShared& sh = *cq.sh;
   const uint32_t waiting = cq.send_count.load();
   if (waiting + (sh.pushed.load() - cq.popped) > entries) return EINVAL;
@@ -27,7 +27,7 @@ int swap_rings(Cq& cq, uint32_t entries, SendCompletion* sends, uint32_t send_sl
     std::memcpy(fresh + (at & (blocks - 1)) * kBlockBytes,
                 cq.ring + (at & cq.block_mask) * kBlockBytes, kBlockBytes);
   }
-  cq.sends.reset(sends);
+  cq.sends = std::move(sends);
   cq.send_mask = send_slots - 1;
   cq.ring = fresh;
   cq.block_mask = blocks - 1;
@@ -47,9 +47,9 @@ int resize_cq(Cq* cq, int cqe) {
   const auto entries = static_cast<uint32_t>(cqe);
   const uint32_t blocks = ring_blocks(entries);
   const uint32_t send_slots = std::bit_ceil(entries);
-  auto* sends = new (std::nothrow) SendCompletion[send_slots];
+  LazyArray<SendCompletion> sends(send_slots);
   const Off ring = proc.segment().alloc(std::size_t{blocks} * kBlockBytes);
-  int rc = sends == nullptr || ring == 0 ? ENOMEM : 0;
+  int rc = !sends || ring == 0 ? ENOMEM : 0;
   const Off old_ring = cq->sh->ring;
   const std::size_t old_bytes = std::size_t{cq->sh->blocks} * kBlockBytes;
   if (rc == 0) {
@@ -68,7 +68,6 @@ int resize_cq(Cq* cq, int cqe) {
     proc.segment().free(old_ring, old_bytes);
     return 0;
   }
-  delete[] sends;
   proc.segment().free(ring, std::size_t{blocks} * kBlockBytes);
   return rc;
 }

@@ -57,6 +57,13 @@ bool Injector::fire_if_due(ActiveRule& active, uint64_t now) {
   return true;
 }
 
+// Whether this process has to see to it that a rule acts when its time comes. The rank of kill-qp
+// names the victim.
+bool Injector::acts_here(const FaultRule& rule) const {
+  const bool elsewhere = rule.rank != kAnyRank && rule.rank != proc_.rank();
+  return acts_alone(rule) && (rule.kind == FaultKind::KillQp || !elsewhere);
+}
+
 void Injector::run_due(uint64_t now) {
   std::vector<ActiveRule> due;
   std::vector<ActiveRule> over;
@@ -66,10 +73,7 @@ void Injector::run_due(uint64_t now) {
       if (slot_of(active).serial.load() != active.serial) continue;
       if (active.rule.kind == FaultKind::PortDown && takes_back(active, now))
         over.push_back(active);
-      if (!acts_alone(active.rule)) continue;
-      const bool elsewhere = active.rule.kind != FaultKind::KillQp &&
-                             active.rule.rank != kAnyRank && active.rule.rank != proc_.rank();
-      if (elsewhere || !fire_if_due(active, now)) continue;
+      if (!acts_here(active.rule) || !fire_if_due(active, now)) continue;
       const uint64_t age = now - active.added;
       if (age >= active.rule.from && age < active.rule.until) due.push_back(active);
     }
@@ -95,7 +99,7 @@ uint64_t Injector::next_due() {
     // Consumers ask about every completion only while there is a deadline.
     if (active.rule.kind == FaultKind::LateRecv) first = std::min(first, kDistantDeadline);
     if (active.rule.kind == FaultKind::PortDown) first = std::min(first, slot.undo_at.load());
-    if (!acts_alone(active.rule)) continue;
+    if (!acts_here(active.rule)) continue;
     first = std::min(first, has_own_time(active.rule.kind) ? active.next_at : slot.next_at.load());
   }
   return first;
@@ -175,7 +179,9 @@ bool Injector::kill_victim(const ActiveRule& active, uint32_t qpn, FaultSide sid
   const QpShared* qp = proc_.find_qp(qpn, &peer);
   const uint32_t other = qp == nullptr ? 0 : qp->dest_qpn.load();
   if (side == FaultSide::Random) {
-    const uint64_t random = fault_random(active.rule.seed, active.serial, slot_of(active).hits);
+    // Another stream than the one that chose the queue pair.
+    const uint64_t stream = uint64_t{1} << 63 | active.serial;
+    const uint64_t random = fault_random(active.rule.seed, stream, slot_of(active).hits.load());
     side = (random & 1U) != 0 ? FaultSide::Peer : FaultSide::Local;
   }
   bool died = false;

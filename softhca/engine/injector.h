@@ -99,6 +99,7 @@ class Injector {
   ExecResult keep_answer(Qp& qp, const SendWr& wr, Flight& flight);
   ExecResult fail_by_rule(Qp& qp, const SendWr& wr, Flight& flight);
 
+  bool acts_here(const FaultRule& rule) const;
   // ---- what happens; the registry is held if `qp` is null
   void act_alone(const ActiveRule& active);
   void act(const ActiveRule& active, Qp* qp);

@@ -17,6 +17,7 @@
 #include "softhca/engine/cq.h"
 #include "softhca/engine/recv_queue.h"
 #include "softhca/engine/spin_lock.h"
+#include "softhca/engine/wr_log.h"
 #include "softhca/fault/fault_rule.h"
 
 namespace softhca {
@@ -40,17 +41,6 @@ struct SendWr {
   uint32_t remote_qpn = 0;
   uint32_t remote_qkey = 0;
   bool reachable = true;
-};
-
-enum class Outcome : uint8_t {
-  Done,         // executed and acknowledged
-  NotReady,     // receiver not ready: try again after its timer
-  NoAnswer,     // nobody acknowledges: try again until the retry counter is used up
-  LocalError,   // status says what; nothing was sent
-  RemoteError,  // negative acknowledgement; status says which
-  NoEffect,     // succeeds without one: a repeat, or an unreliable message that nobody took
-  Held,         // fault schedule: look again at Flight::wake
-  Refused,      // fault schedule: the post fails with Flight::refusal
 };
 
 struct ExecResult {

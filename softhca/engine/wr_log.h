@@ -16,6 +16,18 @@ struct Qp;
 struct SendWr;
 struct ExecResult;
 
+// How an attempt to execute a work request ended.
+enum class Outcome : uint8_t {
+  Done,         // executed and acknowledged
+  NotReady,     // receiver not ready: try again after its timer
+  NoAnswer,     // nobody acknowledges: try again until the retry counter is used up
+  LocalError,   // status says what; nothing was sent
+  RemoteError,  // negative acknowledgement; status says which
+  NoEffect,     // succeeds without one: a repeat, or an unreliable message that nobody took
+  Held,         // fault schedule: look again at Flight::wake
+  Refused,      // fault schedule: the post fails with Flight::refusal
+};
+
 // One attempt to execute a request. A request is in the log once per attempt, and executed in at
 // most one of them, unless it is an RDMA read, a datagram that was duplicated, or a ghost.
 struct WrLogEntry {
@@ -30,7 +42,7 @@ struct WrLogEntry {
   uint64_t remote_addr = 0;  // RDMA and atomics
   ibv_wr_opcode opcode = IBV_WR_SEND;
   uint8_t qp_type = 0;                // ibv_qp_type
-  uint8_t outcome = 0;                // softhca::Outcome as the requester sees it
+  uint8_t outcome = 0;                // Outcome, as the requester sees it
   bool executed = false;              // it had its effect at the responder in this attempt
   bool ghost = false;                 // a late packet, not its queue pair's present work
   FaultKind fault = FaultKind::None;  // what the schedule did to it
