@@ -3,6 +3,7 @@
 Usage: pingpong.py LIBSOFTHCA CASE; CASE is a key of CASES or SPECIAL.
 """
 
+import json
 import os
 import random
 import shutil
@@ -114,11 +115,32 @@ def run_fault(env):
     return ""
 
 
+def run_lossy(env):
+    """Losses that the device's own repeats make good; each process lists its hits."""
+    with tempfile.TemporaryDirectory() as folder:
+        faults = "drop:n=50/50; drop-ack:n=75/50:times=1; no-last-wqe; drop:rank=7"
+        env = {**env, "SOFTHCA_FAULTS": faults, "SOFTHCA_FAULT_LOG": f"{folder}/hits"}
+        for name in ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
+            env.pop(name, None)
+        complaint = run_pair(CASES["rc-verified"], env)
+        if complaint:
+            return complaint
+        logs = {name: open(f"{folder}/{name}").read().splitlines() for name in os.listdir(folder)}
+    hits = {name: [json.loads(line) for line in lines] for name, lines in logs.items()}
+    busy = {name: [h["kind"] for h in found] for name, found in hits.items() if found}
+    if len(busy) != 2 or any(kinds.count("drop") != 4 or kinds.count("drop-ack") != 3 for kinds in busy.values()):
+        return f"expected four and three in two logs: {busy}"
+    if any(h["opcode"] != "send" or f"hits.{h['pid']}" != name or h["qpn"] == 0 for name in busy for h in hits[name]):
+        return f"wrong hits: {hits}"
+    return ""
+
+
 SPECIAL = {
     "devinfo": lambda env, conf: run_devinfo(env),
     "bad-conf": run_bad_conf,
     "bad-faults": lambda env, conf: run_bad_faults(env),
     "fault": lambda env, conf: run_fault(env),
+    "lossy": lambda env, conf: run_lossy(env),
 }
 
 

@@ -84,11 +84,31 @@ def check(fabric):
     counters = fabric.json("counters")
     expect(any(q["pid"] == fabric.server.pid and q["type"] == "RC" for q in counters["qps"]), counters)
     expect("messages" in fabric.ctl("counters"), "counters as text")
+    check_faults(fabric)
     expect("no device 'nic9'; there is: softhca0" in fabric.ctl("port", "nic9", "1", "up", code=1), "unknown device")
     expect("softhca0 has ports 1 to 1" in fabric.ctl("port", "softhca0", "7", "up", code=1), "unknown port")
     expect("no fabric 'other' is running; there is: " in fabric.ctl("--fabric", "other", "counters", code=1), "other")
     sideways = subprocess.run([fabric.ctl_path, "port", "softhca0", "1", "sideways"], capture_output=True, text=True)
     expect(sideways.returncode != 0 and "sideways" in sideways.stderr + sideways.stdout, "bad state")
+
+
+def check_faults(fabric):
+    """Rules that are added while the server waits take effect on its port, and are counted."""
+    expect(fabric.json("fault", "list") == {"fabric": fabric.name, "hits": 0, "rules": []}, "no rules at first")
+    expect(fabric.json("fault", "add", "seed=3; drop:n=5; port-down:at=1ms")["added"] == 2, "fault add")
+    end = time.monotonic() + LIMIT
+    while fabric.port_state() != "PORT_DOWN":
+        expect(time.monotonic() < end, f"the port stays up: {fabric.ctl('fault', 'list')}")
+        time.sleep(0.05)
+    listed = fabric.json("fault", "list")
+    expect([r["text"] for r in listed["rules"]] == ["drop:n=5", "port-down:at=1ms"], listed)
+    expect([r["hits"] for r in listed["rules"]] == [0, 1] and listed["rules"][0]["seed"] == 3, listed)
+    expect("port-down:at=1ms" in fabric.ctl("fault", "list"), "fault list as text")
+    expect("unknown kind 'drip'" in fabric.ctl("fault", "add", "drip", code=1), "a mistake is named")
+    fabric.ctl("fault", "clear")
+    expect(fabric.json("fault", "list")["rules"] == [], "fault clear")
+    expect(fabric.port_state() == "PORT_ACTIVE", "what a rule took down is up again")
+    expect("kill-qp" in fabric.ctl("fault", "--help"), "the grammar is told")
 
 
 def main():
