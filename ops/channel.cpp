@@ -127,6 +127,10 @@ void Channel::do_chores() {
     chores_ &= static_cast<std::uint8_t>(~kChoreFirstRx);
     raise(kEvFirstRx);
   }
+  if ((chores_ & kChoreTimer) != 0) {
+    chores_ &= static_cast<std::uint8_t>(~kChoreTimer);
+    raise(kEvReceiving);
+  }
   need_attention();
 }
 
@@ -204,6 +208,9 @@ void Channel::run_events() {
   }
   if ((bits & kEvFirstRx) != 0 && events_.first_receive != nullptr) {
     events_.first_receive(events_.context, now);
+  }
+  if ((bits & kEvReceiving) != 0 && events_.receiving != nullptr) {
+    events_.receiving(events_.context);
   }
   if ((bits & kEvLogEmpty) != 0 && events_.log_empty != nullptr) {
     events_.log_empty(events_.context, now);

@@ -75,6 +75,12 @@ struct TxRxProgress {
 enum class ReplayVerdict : std::uint8_t { Ok, DataLoss, Corrupt };  // rule F7
 enum class [[nodiscard]] RxVerdict : std::uint8_t{Deliver, Consumed, Duplicate, Gap, OtherEpoch};
 
+enum class AckTick : std::uint8_t {
+  Receiving,  // messages came since the last tick
+  Silent,     // none came; what was owed is written if it can be
+  Done        // nothing has been owed for a while
+};
+
 // Statuses of link_lost that are no ibv_wc_status.
 constexpr int kStatusGap = -1;         // a receive with seq > rx_next
 constexpr int kStatusPostFailed = -2;  // ibv_post_send refused; vendor_err is its errno
@@ -105,6 +111,9 @@ struct ChannelEvents {
   // Replaying finished: everything submitted before start() is done.
   void (*log_empty)(void*, Epoch) = nullptr;
   void (*first_receive)(void*, Epoch) = nullptr;  // first RC receive on this epoch (rule F5)
+  // Messages arrive, so acknowledgements will be owed: ack_tick() is to be called every few
+  // milliseconds until it says Done.
+  void (*receiving)(void*) = nullptr;
   void (*fault)(void*, Fault, std::uint64_t detail) = nullptr;
   // May the peer run an atomic on these bytes? Called inside the poll critical section: no
   // blocking. Null: no check.
@@ -161,6 +170,7 @@ class alignas(64) Channel {
   // A zero-byte signalled RDMA WRITE in the SQ slot reserved for it, while the lane may post. wr_id
   // comes from Poller::make_beacon_wr_id(); one at a time. False: nothing was posted.
   bool post_probe(std::uint64_t wr_id);
+  AckTick ack_tick();                  // service thread: the timer's rule of docs/protocol.md 1.7
   void write_ack_if_owed(bool force);  // ack cell write (reserved SQ slot); force: idle or timer
 
   // --- lane control, from the connection layer ---
@@ -204,7 +214,8 @@ class alignas(64) Channel {
     kEvLost = 2,
     kEvLogEmpty = 4,
     kEvFirstRx = 8,
-    kEvFault = 16
+    kEvFault = 16,
+    kEvReceiving = 32
   };
   struct PendingFault {
     Fault fault;
@@ -252,6 +263,7 @@ class alignas(64) Channel {
   void note_told(std::uint64_t rx_next) {
     ack_due_.store(rx_next + ack_threshold_, std::memory_order_relaxed);
   }
+  void set_steady(bool steady) { special_ = (special_ & ~kNotSteady) | (steady ? 0 : kNotSteady); }
   bool can_post() const {
     return state_.load(std::memory_order_relaxed) == LaneState::Posting && !broken_;
   }
@@ -302,12 +314,11 @@ class alignas(64) Channel {
   std::atomic<LaneState> state_{LaneState::None};
   bool broken_ = false;  // this lane had an error: nothing more is posted on it
   // What the next receive has to do besides being counted: join the Poller's list, report the first
-  // receive of the epoch.
-  enum Chore : std::uint8_t { kChoreAttention = 1, kChoreFirstRx = 2 };
-  std::uint8_t chores_ = kChoreAttention;
+  // receive of the epoch, ask for ack_tick().
+  enum Chore : std::uint8_t { kChoreAttention = 1, kChoreFirstRx = 2, kChoreTimer = 4 };
+  std::uint8_t chores_ = kChoreAttention | kChoreTimer;
   bool blocked_ = false;  // the log waits for the window
   bool replaying_ = false;
-  bool steady_ = false;  // Posting and not replaying: no cursor needs special care
   bool lost_reported_ = false;
   std::atomic<std::uint32_t> events_pending_{0};
   std::atomic<std::uint32_t> epoch_{0};
@@ -331,7 +342,11 @@ class alignas(64) Channel {
   std::uint32_t unsignalled_ = 0;
   // Posted log entries whose completion must be seen: RDMA, and SENDs read in place.
   std::uint32_t wire_entries_ = 0;
-  std::uint32_t rdma_in_log_ = 0;  // RDMA entries the done cursor has not passed
+  // Why an acknowledgement is more than moving the done cursor over as many SENDs; 0: it is not.
+  static constexpr std::uint32_t kNotSteady = 1;  // not Posting, or replaying
+  static constexpr std::uint32_t kOneRdma =
+      2;  // for each RDMA entry the done cursor has not passed
+  std::uint32_t special_ = kNotSteady;
   std::uint64_t log_wr_base_ = 0;  // make_wr_id(Log, epoch, 0)
   std::uint64_t ack_wr_base_ = 0;
   OpLog log_;
@@ -349,6 +364,8 @@ class alignas(64) Channel {
   // An ack is written when rx_next_ gets here: what the peer was last told, and W/4.
   std::atomic<std::uint64_t> ack_due_{0};
   std::uint32_t ack_threshold_;
+  std::uint64_t tick_rx_next_ = 0;  // at the last ack_tick()
+  std::uint32_t silent_ticks_ = 0;
   AckCell* cell_;
 
   Poller& home_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "ops/channel.h"
 #include "ops/frag_pool.h"
@@ -10,6 +11,12 @@
 #include "ops/wr_id.h"
 
 namespace mend::ops {
+namespace {
+
+// So long is a silent channel looked at, because arming the timer anew costs a system call.
+constexpr std::uint32_t kSilentTicks = 8;
+
+}  // namespace
 
 // --- what the peer has ---
 
@@ -31,7 +38,7 @@ void Channel::accept_acked(std::uint64_t acked) {
 void Channel::settle_acked(std::uint64_t acked) {
   std::uint64_t newly = acked - acked_;
   acked_ = acked;
-  if (rdma_in_log_ != 0 || !steady_) [[unlikely]] {
+  if (special_ != 0) [[unlikely]] {
     advance_done();
     return;
   }
@@ -96,13 +103,13 @@ void Channel::advance_done() {
       }
       release_peer(entry.frag());
     } else if ((entry.flags & kLogDone) != 0) {
-      --rdma_in_log_;
+      special_ -= kOneRdma;
     } else {
       break;
     }
   }
   log_.set_done(position);
-  if (!steady_) [[unlikely]] {
+  if ((special_ & kNotSteady) != 0) [[unlikely]] {
     settle_cursors();
   }
 }
@@ -114,7 +121,7 @@ void Channel::settle_cursors() {
   }
   if (replaying_ && log_.done() >= replay_end_) {
     replaying_ = false;
-    steady_ = state_.load(std::memory_order_relaxed) == LaneState::Posting;
+    set_steady(state_.load(std::memory_order_relaxed) == LaneState::Posting);
     raise(kEvLogEmpty);
   }
 }
@@ -276,6 +283,28 @@ void Channel::write_ack_if_owed(bool force) {
   if (events_pending()) [[unlikely]] {
     run_events();
   }
+}
+
+// Whoever calls progress acknowledges by itself; what is still owed after a tick without a receive
+// is owed by an application that went away to compute.
+AckTick Channel::ack_tick() {
+  lock_.lock();
+  const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
+  const bool receiving = rx_next != std::exchange(tick_rx_next_, rx_next);
+  if (!receiving && ack_owed()) {
+    write_ack();
+  }
+  silent_ticks_ = receiving || ack_owed() ? 0 : silent_ticks_ + 1;
+  const bool done = silent_ticks_ >= kSilentTicks;
+  if (done) {
+    silent_ticks_ = 0;
+    chores_ |= kChoreTimer;
+  }
+  lock_.unlock();
+  if (events_pending()) [[unlikely]] {
+    run_events();
+  }
+  return done ? AckTick::Done : receiving ? AckTick::Receiving : AckTick::Silent;
 }
 
 // Progress found nothing to do: pick up the peer's ack, write ours when it is idle for long, retry

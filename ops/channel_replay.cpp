@@ -50,7 +50,7 @@ ReplayVerdict Channel::start(Seq peer_rx_next) {
   log_.set_retired(log_.done());
   replay_end_ = log_.end();
   replaying_ = !log_.all_done();
-  steady_ = !replaying_;
+  set_steady(!replaying_);
   if (!replaying_) {
     raise(kEvLogEmpty);
   }
@@ -97,7 +97,7 @@ void Channel::stop_posting() {
   const std::lock_guard guard(lock_);
   if (state_.load(std::memory_order_relaxed) != LaneState::None) {
     state_.store(LaneState::Stopped, std::memory_order_relaxed);
-    steady_ = false;
+    set_steady(false);
   }
   fast_sends_ = 0;
   set_blocked(false);
@@ -107,7 +107,7 @@ TxRxProgress Channel::detach() {
   const std::lock_guard guard(lock_);
   release_wire();
   state_.store(LaneState::None, std::memory_order_relaxed);
-  steady_ = false;
+  set_steady(false);
   fast_sends_ = 0;
   lane_.qp = nullptr;
   rx_epoch_ = kNoEpoch;  // nothing is counted after the sample below (F1)

@@ -101,7 +101,7 @@ void Channel::rdma(RdmaOp& op) {
       entry.length = static_cast<std::uint32_t>(std::min(piece, op.length - i * piece));
       entry.kind = put ? LogKind::Put : LogKind::Get;
       entry.flags = 0;
-      ++rdma_in_log_;
+      special_ += kOneRdma;
     }
     ++(put ? stats_.puts : stats_.gets);
     (put ? stats_.bytes_sent : stats_.bytes_received) += op.length;

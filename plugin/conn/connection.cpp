@@ -44,6 +44,10 @@ ops::ChannelEvents Connection::channel_events() {
   events.first_receive = [](void* self, Epoch epoch) {
     static_cast<Connection*>(self)->post(simple_event(EventKind::RcReceive, epoch));
   };
+  events.receiving = [](void* self) {
+    auto* connection = static_cast<Connection*>(self);
+    connection->plane_.ack_timer().watch(connection->channel_);
+  };
   events.fault = [](void* self, ops::Fault fault, std::uint64_t detail) {
     auto* connection = static_cast<Connection*>(self);
     std::string what = std::string(ops::to_string(fault)) + " (" + std::to_string(detail) + ")";

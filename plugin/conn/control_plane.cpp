@@ -76,6 +76,7 @@ Result<void> ControlPlane::start() {
   auto service = executors_from_.make_service();
   if (!service) return tl::unexpected(service.error());
   service_ = std::move(*service);
+  ack_timer_ = std::make_unique<AckTimer>(*service_);
   std::set<Nic*> nics;
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     nics.insert(&rails_[i].rail->nic());

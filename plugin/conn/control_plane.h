@@ -24,6 +24,7 @@
 #include "ops/frag_pool.h"
 #include "plugin/conn/accept.h"
 #include "plugin/conn/ack_cells.h"
+#include "plugin/conn/ack_timer.h"
 #include "plugin/conn/connection.h"
 #include "plugin/conn/host.h"
 #include "plugin/conn/params.h"
@@ -62,6 +63,7 @@ class ControlPlane {
   MemoryRegistry& registry() const { return registry_; }
   Service& service() { return *service_; }
   WorkQueue& worker() { return *worker_; }
+  AckTimer& ack_timer() { return *ack_timer_; }
   std::uint64_t random();
   // Service thread. sender, if any, hears of a path that cannot be resolved.
   void send(RailUnit& via, const UdAddress& to, const CtlMessage& message, Connection* sender);
@@ -146,6 +148,7 @@ class ControlPlane {
   std::deque<std::pair<Connection*, std::function<void()>>> waiting_handshakes_;
 
   Host& executors_from_;
+  std::unique_ptr<AckTimer> ack_timer_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<WorkQueue> worker_;
 };

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +63,36 @@ TEST(Transport, BothOpenAtOnceAndManyMessagesKeepOrder) {
     ASSERT_EQ(fabric[1].inbox[i].bytes, pattern(i % 700, i)) << i;
     ASSERT_EQ(fabric[0].inbox[i].bytes, pattern((i * 7) % 900, i + 1000000)) << i;
   }
+  fabric.close_all();
+  expect_clean(fabric, 2);
+}
+
+// A receiver that has its messages and does not call MPI any more: its service thread tells the
+// sender, whose log would otherwise keep them, and whose window would fill, until it comes back.
+TEST(Transport, AcknowledgesWhileTheApplicationComputes) {
+  conn::Params params;
+  params.heartbeat_interval_ms = 60000;  // which carry acknowledgements as well
+  Fabric fabric(2, params);
+  ASSERT_EQ(fabric.error(), "");
+  // Connected, and whatever was owed for that is written.
+  fabric[0].send(1, 8, 1);
+  ASSERT_TRUE(fabric.until([&] { return fabric[1].inbox.size() == 1; }));
+  ASSERT_TRUE(fabric.until([&] { return fabric[0].transport->flushed(); }));
+  for (std::size_t round = 1; round <= 3; ++round) {
+    // Fewer than a quarter of the window, so that none is acknowledged for their number.
+    for (std::uint64_t i = 0; i < 5; ++i) fabric[0].send(1, 100, i);
+    while (fabric[1].inbox.size() < 1 + 5 * round) {
+      fabric[0].progress();
+      fabric[1].progress();
+    }
+    ASSERT_FALSE(fabric[1].to(0).quiet()) << "nothing is owed, so nothing is tested";
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!fabric[0].transport->flushed() && std::chrono::steady_clock::now() < limit)
+      fabric[0].progress();  // and not fabric[1]
+    EXPECT_TRUE(fabric[0].to(1).quiet());
+    EXPECT_TRUE(fabric[1].to(0).quiet());
+  }
+  EXPECT_GE(fabric[1].to(0).stats().acks_written, 3u);
   fabric.close_all();
   expect_clean(fabric, 2);
 }
