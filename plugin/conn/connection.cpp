@@ -89,6 +89,8 @@ void Connection::handle(const Event& event) {
   const std::uint32_t misses = fsm_.misses;
   Actions actions;
   const Outcome outcome = step(fsm_, event, monotonic_now(), actions);
+  if (event.message != nullptr && outcome != Outcome::Acted && outcome != Outcome::Heard)
+    stats_.stale_messages.fetch_add(1, std::memory_order_relaxed);
   if (fsm_.misses > misses) stats_.misses.fetch_add(1, std::memory_order_relaxed);
   if (event.kind == EventKind::ProbeOk && outcome == Outcome::Acted)
     stats_.false_alarms.fetch_add(1, std::memory_order_relaxed);

@@ -26,11 +26,12 @@ namespace mend::conn {
 class ControlPlane;
 
 struct ConnectionStats {
-  std::atomic<std::uint64_t> ups{0};            // times Active was reached on a new queue pair
-  std::atomic<std::uint64_t> max_outage_us{0};  // longest loss -> active again
-  std::atomic<std::uint64_t> repairs{0};        // keys or memory renewed for an operation
-  std::atomic<std::uint64_t> misses{0};         // heartbeats without an answer in time
-  std::atomic<std::uint64_t> false_alarms{0};   // probes that succeeded
+  std::atomic<std::uint64_t> ups{0};             // times Active was reached on a new queue pair
+  std::atomic<std::uint64_t> max_outage_us{0};   // longest loss -> active again
+  std::atomic<std::uint64_t> repairs{0};         // keys or memory renewed for an operation
+  std::atomic<std::uint64_t> stale_messages{0};  // of another epoch, or without meaning then
+  std::atomic<std::uint64_t> misses{0};          // heartbeats without an answer in time
+  std::atomic<std::uint64_t> false_alarms{0};    // probes that succeeded
 };
 
 class Connection {

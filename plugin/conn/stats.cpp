@@ -31,7 +31,9 @@ const std::array<const char*, kStats> kStatNames = {"sends",
                                                     "mrs_live_max",
                                                     "mr_bytes_max",
                                                     "max_outage_us",
-                                                    "repairs"};
+                                                    "repairs",
+                                                    "ctl_dropped",
+                                                    "ctl_stale"};
 
 std::string Stats::to_json() const {
   nlohmann::ordered_json line;

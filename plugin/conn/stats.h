@@ -43,6 +43,8 @@ enum class Stat : std::uint8_t {
   MrBytesMax,       // most bytes registered at one time
   MaxOutageUs,      // longest time from a loss to being active again, microseconds
   Repairs,          // operations whose keys or memory were renewed after a refusal
+  CtlDropped,       // control datagrams that were damaged, forged or for somebody else
+  CtlStale,         // control messages of another epoch, or without meaning in that state
   Count
 };
 constexpr std::size_t kStats = static_cast<std::size_t>(Stat::Count);

@@ -65,12 +65,15 @@ Stats Transport::Impl::collect() const {
       stats[stat] += number(count.load(std::memory_order_relaxed));
     };
     add(Stat::Repairs, connection.stats().repairs);
+    add(Stat::CtlStale, connection.stats().stale_messages);
     add(Stat::HeartbeatMisses, connection.stats().misses);
     add(Stat::HbFalseAlarm, connection.stats().false_alarms);
     std::int64_t& longest = stats[Stat::MaxOutageUs];
     longest =
         std::max(longest, number(connection.stats().max_outage_us.load(std::memory_order_relaxed)));
   });
+  for (std::uint8_t reason = 0; reason < kDropReasons; ++reason)
+    stats[Stat::CtlDropped] += number(plane->dropped(static_cast<DropReason>(reason)));
   stats[Stat::MrsLiveMax] = number(registry->live_max());
   stats[Stat::MrBytesMax] = number(registry->bytes_max());
   return stats;

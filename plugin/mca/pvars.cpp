@@ -50,6 +50,9 @@ constexpr Pvar kPvars[] = {
     {Stat::MrBytesMax, kHigh, "Most bytes registered at one time"},
     {Stat::MaxOutageUs, kHigh, "Longest outage that was healed, microseconds"},
     {Stat::Repairs, kCounter, "Operations whose keys or memory were renewed after a refusal"},
+    {Stat::CtlDropped, kCounter,
+     "Control datagrams that were damaged, forged or for somebody else"},
+    {Stat::CtlStale, kCounter, "Control messages of another epoch, or without meaning then"},
 };
 static_assert(std::size(kPvars) == conn::kStats, "every statistic is a performance variable");
 
