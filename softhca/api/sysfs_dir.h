@@ -1,7 +1,7 @@
 // A private directory that looks like /sys/class/infiniband/<device> as far as a device's place in
 // the machine is concerned (device/numa_node, device/local_cpus): programs read it through
 // ibv_device.ibdev_path. Made only for devices whose configuration names a NUMA node; removed with
-// the object.
+// the object; those of processes that were killed by the next one that makes its own.
 #pragma once
 
 #include <memory>
@@ -24,6 +24,7 @@ class SysfsDir {
 
   std::string root_;
   std::string path_;
+  int lock_fd_ = -1;
 };
 
 }  // namespace softhca
