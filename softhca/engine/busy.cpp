@@ -50,6 +50,18 @@ bool stopped_after_copy(uint32_t pid, uint32_t tid) noexcept {
   return number == SYS_process_vm_readv || number == SYS_process_vm_writev;
 }
 
+// Bytes that the fault schedule holds back keep the word. What this process holds back itself (for
+// all nodes of a simulation: one thread) nobody would place while it waits.
+void finish_late_placements(Process& owner, QpShared& qp) noexcept {
+  const auto finish = [&](const Process& process) {
+    if (Injector* const faults = process.injector(); faults != nullptr) faults->late().place_to(qp);
+  };
+  finish(owner);
+  for (const Process* other : owner.fabric().local) {
+    if (other != nullptr && other != &owner) finish(*other);
+  }
+}
+
 }  // namespace
 
 bool take_busy(Process& self, QpShared& qp) noexcept {
@@ -69,12 +81,7 @@ bool take_busy(Process& self, QpShared& qp) noexcept {
 }
 
 void wait_for_busy(Process& owner, QpShared& qp) noexcept {
-  if (owner.fabric().in_process && qp.busy.load() != kFreeWord) {
-    // One thread: nobody finishes while we wait, unless told to.
-    for (const Process* other : owner.fabric().local) {
-      if (other != nullptr && other->injector() != nullptr) other->injector()->late().place_to(qp);
-    }
-  }
+  if (qp.busy.load(std::memory_order_seq_cst) != kFreeWord) finish_late_placements(owner, qp);
   for (unsigned spins = 1;; ++spins) {
     HolderWord seen = qp.busy.load(std::memory_order_seq_cst);
     if (seen == kFreeWord) return;

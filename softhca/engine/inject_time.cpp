@@ -44,8 +44,9 @@ bool Injector::fire_if_due(ActiveRule& active, uint64_t now) {
   const uint64_t firing = own ? ++active.firings : slot.firings.load() + 1;
   uint64_t next = kNoTime;
   if (active.rule.period != 0) {
-    // Somebody who was stopped for long does not make up for it.
-    next = std::max(due + fault_gap(active.rule, active.serial, firing), now + 1);
+    const uint64_t gap = fault_gap(active.rule, active.serial, firing);
+    // Who comes late, or was stopped for long, does not make up for it.
+    next = due + gap > now ? due + gap : now + gap;
   }
   if (own) {
     active.next_at = next;

@@ -34,6 +34,7 @@ struct FaultQuestion {
 class Injector {
  public:
   explicit Injector(Process& process) : proc_(process), late_(process) {}
+  ~Injector() = default;
   Injector(const Injector&) = delete;
   Injector& operator=(const Injector&) = delete;
 

@@ -27,6 +27,8 @@ class LazyArray {
   ~LazyArray() {
     if (data_ != nullptr) munmap(data_, bytes_);
   }
+  LazyArray(const LazyArray&) = delete;
+  LazyArray& operator=(const LazyArray&) = delete;
   LazyArray(LazyArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
   LazyArray& operator=(LazyArray&& other) noexcept {
