@@ -1,11 +1,15 @@
 // Several threads on shared objects: one SRQ that all refill, one receive CQ that all poll, a queue
 // pair per thread and one that all threads post to. Meant to be run under ThreadSanitizer too.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -135,6 +139,30 @@ TEST(Threads, ShareQueuesWithoutLosingAnything) {
   OwnFabric fabric("threads");
   Child user([](Link&) { return run_threads(); });
   EXPECT_EQ(user.join(60000), 0);
+}
+
+// Faults that the device makes good by itself, on whatever several threads do at the same time.
+TEST(Threads, ShareQueuesUnderFaults) {
+  OwnFabric fabric("thrfault");
+  const std::string log = testing::TempDir() + fabric.name();
+  setenv("SOFTHCA_FAULTS",
+         "drop:p=0.0003; drop-ack:p=0.0003:times=1; late-fetch:p=0.001:delay=50us; "
+         "late-cqe:p=0.001:delay=50us; late-recv:p=0.001:delay=50us; rnr:p=0.0003; "
+         "event=GID_CHANGE:period=5ms; kill-qp:period=1ms:qp=ud",
+         1);
+  setenv("SOFTHCA_FAULT_LOG", log.c_str(), 1);
+  setenv("PMIX_RANK", "0", 1);
+  Child user([](Link&) { return run_threads(); });
+  EXPECT_EQ(user.join(60000), 0);
+  std::ifstream in(log + ".0");
+  const std::string hits{std::istreambuf_iterator<char>(in), {}};
+  for (const char* kind :
+       {"drop", "drop-ack", "late-fetch", "late-cqe", "late-recv", "rnr", "event"}) {
+    EXPECT_NE(hits.find("\"kind\":\"" + std::string(kind) + "\""), std::string::npos) << kind;
+  }
+  EXPECT_EQ(hits.find("\"kill-qp\""), std::string::npos) << "there is no such queue pair";
+  unlink((log + ".0").c_str());
+  for (const char* name : {"SOFTHCA_FAULTS", "SOFTHCA_FAULT_LOG", "PMIX_RANK"}) unsetenv(name);
 }
 
 // A thread destroys and recreates its queue pairs while others send: what the transport above does
