@@ -177,6 +177,22 @@ void Poller::drain_for_fence() {
   drains_.fetch_sub(1, std::memory_order_release);
 }
 
+std::vector<std::pair<const void*, std::uint32_t>> Poller::stashed_by_context() const {
+  std::vector<std::pair<const void*, std::uint32_t>> counts;
+  const std::lock_guard guard(poll_lock_);
+  for (const RecvBuf* buf = stash_.head; buf != nullptr; buf = buf->next) {
+    const auto known = std::find_if(counts.begin(), counts.end(), [buf](const auto& entry) {
+      return entry.first == buf->deliver_context;
+    });
+    if (known != counts.end()) {
+      ++known->second;
+    } else {
+      counts.emplace_back(buf->deliver_context, 1);
+    }
+  }
+  return counts;
+}
+
 // With no lock held.
 void Poller::run_noticed() {
   std::vector<Channel*> channels;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ops/channel.h"
@@ -66,6 +67,9 @@ class Poller {
   // may want.
   void forget(Channel& channel, void* context);
   void note_blocked(int delta) { blocked_.fetch_add(delta, std::memory_order_relaxed); }
+
+  // What the fence stashed and nobody took yet: count by the context of add_lane().
+  std::vector<std::pair<const void*, std::uint32_t>> stashed_by_context() const;
 
   std::uint64_t stale_completions() const { return stale_.load(std::memory_order_relaxed); }
 

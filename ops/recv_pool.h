@@ -93,6 +93,8 @@ class RecvPool {
   // device_posted is what it really holds where that can be asked (else pass the ledger's own
   // value); the difference is posted again from spare buffers.
   std::uint32_t audit(std::uint32_t device_posted);
+  // The owner made the receive queue larger.
+  void set_max_depth(std::uint32_t max_depth) { config_.max_depth = max_depth; }
   int arm_limit(std::uint32_t limit);  // one-shot, re-armed by the owner after the event; errno
 
   void set_trace(RecvTrace trace, void* context);

@@ -108,6 +108,8 @@ class ControlPlane {
   void drop(DropReason reason);
   void on_async_readable(Nic& nic);
   void on_qp_event(Nic& nic, const verbs::AsyncEvent& event);
+  void on_srq_low(Nic& nic, const verbs::AsyncEvent& event);
+  void relieve(RailUnit& unit);
   void on_port_event(Nic& nic, const verbs::AsyncEvent& event);
   void on_fatal_event(Nic& nic, const verbs::AsyncEvent& event);
   void resolve_then_send(RailUnit& via, const UdAddress& to, std::vector<std::byte> bytes,

@@ -8,6 +8,11 @@
 namespace mend::conn {
 namespace {
 
+// Between two lines about the same shared receive queue, and until the device is asked again to
+// tell when it runs low.
+constexpr TimeNs kStarvingPause = 10 * kSecond;
+constexpr TimeNs kRearmPause = 100 * kMillisecond;
+
 bool same_address(const PortView& a, const PortView& b) {
   return a.gid.gid == b.gid.gid && a.gid.index == b.gid.index && a.info.lid == b.info.lid &&
          a.pkey.index == b.pkey.index;
@@ -25,6 +30,10 @@ void ControlPlane::on_async_readable(Nic& nic) {
       on_qp_event(nic, event);
       continue;
     }
+    if (event.type == IBV_EVENT_SRQ_LIMIT_REACHED) {
+      on_srq_low(nic, event);
+      continue;
+    }
     switch (policy_of(event.type)) {
       case FaultClass::PathChange:
         on_port_event(nic, event);
@@ -33,9 +42,29 @@ void ControlPlane::on_async_readable(Nic& nic) {
         on_fatal_event(nic, event);
         break;
       default:
-        break;  // SRQ limit and the rest: the ledger and the completions tell the same
+        break;  // the completions tell the same
     }
   }
+}
+
+void ControlPlane::on_srq_low(Nic& nic, const verbs::AsyncEvent& event) {
+  for (RailUnit& unit : rails_) {
+    if (&unit.rail->nic() != &nic || unit.rail->srq() != event.srq) continue;
+    worker_->submit([this, &unit] { relieve(unit); });
+  }
+}
+
+// Worker. Where no buffers can be added, a line names who holds them, now and then, and the device
+// is asked again after a pause: it would tell at every message.
+void ControlPlane::relieve(RailUnit& unit) {
+  if (unit.rail->relieve_srq()) return unit.rail->watch_srq();
+  const TimeNs now = monotonic_now();
+  if (unit.starved_at == 0 || now - unit.starved_at >= kStarvingPause) {
+    unit.starved_at = now;
+    log(LogLevel::Warn, unit.rail->srq_holders());
+  }
+  service_->arm(now + kRearmPause,
+                [this, &unit] { worker_->submit([&unit] { unit.rail->watch_srq(); }); });
 }
 
 void ControlPlane::on_qp_event(Nic& nic, const verbs::AsyncEvent& event) {

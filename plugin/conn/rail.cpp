@@ -204,6 +204,8 @@ Result<void> Rail::create_receive_buffers() {
   }
   recv_pool_ = std::move(*pool);
   poller_ = std::make_unique<ops::Poller>(cq_.get(), *recv_pool_, sizes_.cq_entries);
+  first_recv_buffers_ = recv_pool_->depth();
+  watch_srq();
   return {};
 }
 
@@ -228,18 +230,22 @@ Result<void> Rail::make_room(std::uint32_t qps) {
     // Half as many again, so that a start-up of many peers does not register memory for each.
     buffers = std::max(two_times(qps), std::min(have + have / 2, sizes_.srq_capacity));
   }
-  const std::uint64_t needed = cq_entries_for(qps, buffers);
-  if (needed > sizes_.cq_entries) {
-    const verbs::DeviceCaps& caps = nic_.caps();
-    const std::uint64_t generous = std::min(needed + needed / 2, std::uint64_t{caps.max_cqe});
-    auto grown = verbs::grow_cq(api(), cq_.get(), caps, saturate(std::max(generous, needed)));
-    if (!grown) grown = verbs::grow_cq(api(), cq_.get(), caps, saturate(needed));
-    if (!grown) return grown;
-    sizes_.cq_entries = static_cast<std::uint32_t>(cq_->cqe);
-    poller_->set_cq_depth(sizes_.cq_entries);
-  }
+  if (auto room = make_cq_room(qps, buffers); !room) return room;
   if (auto ruled = recv_pool_->ensure(qps); !ruled || buffers == have) return ruled;
   sizes_.recv_buffers = recv_pool_->depth();
+  return {};
+}
+
+Result<void> Rail::make_cq_room(std::uint32_t qps, std::uint32_t buffers) {
+  const std::uint64_t needed = cq_entries_for(qps, buffers);
+  if (needed <= sizes_.cq_entries) return {};
+  const verbs::DeviceCaps& caps = nic_.caps();
+  const std::uint64_t generous = std::min(needed + needed / 2, std::uint64_t{caps.max_cqe});
+  auto grown = verbs::grow_cq(api(), cq_.get(), caps, saturate(std::max(generous, needed)));
+  if (!grown) grown = verbs::grow_cq(api(), cq_.get(), caps, saturate(needed));
+  if (!grown) return grown;
+  sizes_.cq_entries = static_cast<std::uint32_t>(cq_->cqe);
+  poller_->set_cq_depth(sizes_.cq_entries);
   return {};
 }
 

@@ -91,6 +91,13 @@ class Rail {
   void release_qps(std::uint32_t count);
   std::uint32_t reserved_qps() const { return reserved_qps_; }
 
+  // The device tells once when fewer buffers are free than this; watch_srq() arms it (again).
+  std::uint32_t low_watermark() const;
+  void watch_srq();
+  // After it told, on the worker: posts more buffers. False: there are to be no more.
+  bool relieve_srq();
+  std::string srq_holders() const;  // who has the buffers, for a person
+
   // The verbs parameters of a connection to `remote` from this rail, timers and path filled from
   // the parameters; the caller adds dest_qpn, PSNs, mtu (min of both sides) and rd_atomic.
   verbs::QpParams qp_params(const RemotePort& remote) const;
@@ -104,6 +111,8 @@ class Rail {
   Result<void> create_receive_buffers();
   Result<void> probe_qp();
   Result<void> make_room(std::uint32_t qps);
+  Result<void> make_cq_room(std::uint32_t qps, std::uint32_t buffers);
+  Result<void> grow_receive_buffers(std::uint32_t depth);
   std::uint64_t cq_entries_for(std::uint32_t qps, std::uint32_t recv_buffers) const;
   void fill_info();
 
@@ -118,6 +127,7 @@ class Rail {
   std::atomic<bool> port_active_{false};
   std::atomic<bool> lost_{false};
   std::uint32_t reserved_qps_ = 0;
+  std::uint32_t first_recv_buffers_ = 0;  // posted at the start
   // Destroyed from the last to the first: the device lets go of the buffers before they are freed.
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<ops::RecvPool> recv_pool_;

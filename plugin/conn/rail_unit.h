@@ -17,6 +17,7 @@ struct RailUnit {
   std::unique_ptr<UdChannel> control;
   DeviceKind kind = DeviceKind::Verbs;
   TimeNs reap_at = kNever;  // when the pool is looked at next; worker thread
+  TimeNs starved_at = 0;    // when the user was last told; worker thread
 };
 
 }  // namespace mend::conn

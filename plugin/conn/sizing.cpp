@@ -29,6 +29,14 @@ std::uint32_t srq_depth(const SrqDepthInput& input) {
   return std::min(std::max(depth, rule), input.device_max);
 }
 
+std::uint32_t relieved_depth(const ReliefInput& input) {
+  if (input.fixed) return input.depth;
+  const std::uint64_t most =
+      std::min(std::uint64_t{input.first_depth} * kMostRelief, std::uint64_t{input.device_max});
+  const std::uint64_t wanted = std::uint64_t{input.depth} + std::max(input.depth / 2, 1u);
+  return static_cast<std::uint32_t>(std::max(std::min(wanted, most), std::uint64_t{input.depth}));
+}
+
 std::uint32_t srq_capacity(std::uint32_t posted_depth, std::uint32_t peers, std::uint32_t pool,
                            std::uint32_t device_max) {
   const std::uint64_t by_rule =

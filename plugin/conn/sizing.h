@@ -26,6 +26,9 @@ constexpr std::uint32_t kInitialPeers = 16;
 // Handshakes in flight per process (protocol 1.10): each may hold one QP more than its connection.
 constexpr std::uint32_t kRecoveriesInFlight = 32;
 
+// The receive buffers are multiplied by this at most when the shared queue runs low.
+constexpr std::uint32_t kMostRelief = 4;
+
 struct SendDepthInput {
   std::uint32_t wanted = 0;      // btl_mend_send_queue_depth, 0 = from the formula
   std::uint32_t speed_mbps = 0;  // of the port
@@ -51,6 +54,17 @@ struct SrqDepthInput {
 // Buffers posted: window x min(peers, kBufferedPeers) by default; never below 2 x live QPs,
 // whatever was wanted. 0: the device's limit is below the rule.
 std::uint32_t srq_depth(const SrqDepthInput& input);
+
+// Receive buffers after the shared queue ran low: half as many again, at most four times as many as
+// at first, since an application that computes would otherwise be given all memory; and none if the
+// user has said how many there are to be.
+struct ReliefInput {
+  std::uint32_t depth = 0;
+  std::uint32_t first_depth = 0;
+  bool fixed = false;  // btl_mend_srq_depth is set
+  std::uint32_t device_max = 0;
+};
+std::uint32_t relieved_depth(const ReliefInput& input);
 
 // Requests the SRQ itself is created for, since most devices refuse to resize one: 2 x (peers +
 // pool + recoveries in flight), at least the posted depth and kMinSrqCapacity, clamped to the

@@ -69,5 +69,17 @@ TEST(CqDepth, CannotOverrun) {
   EXPECT_EQ(cq_depth(1u << 24, 1u << 12, 0), std::uint64_t{1} << 36) << "no 32-bit overflow";
 }
 
+TEST(Sizing, ReliefIsBoundedAndNeverShrinks) {
+  EXPECT_EQ(relieved_depth({.depth = 128, .first_depth = 128, .device_max = 4096}), 192u);
+  EXPECT_EQ(relieved_depth({.depth = 480, .first_depth = 128, .device_max = 4096}), 512u);
+  EXPECT_EQ(relieved_depth({.depth = 512, .first_depth = 128, .device_max = 4096}), 512u);
+  EXPECT_EQ(relieved_depth({.depth = 100, .first_depth = 100, .device_max = 120}), 120u);
+  EXPECT_EQ(relieved_depth({.depth = 1, .first_depth = 1, .device_max = 4096}), 2u);
+  // The 2 x rule has taken it beyond the bound.
+  EXPECT_EQ(relieved_depth({.depth = 900, .first_depth = 128, .device_max = 4096}), 900u);
+  EXPECT_EQ(relieved_depth({.depth = 16, .first_depth = 16, .fixed = true, .device_max = 4096}),
+            16u);
+}
+
 }  // namespace
 }  // namespace mend::conn
