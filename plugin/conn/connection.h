@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ops/channel.h"
 #include "plugin/conn/ack_cells.h"
@@ -90,6 +91,7 @@ class Connection {
   void probe(const Action& action);
   void came_up(const Action& action);
   void arm(TimeNs at);
+  void on_timer(TimeNs at);
   bool stale_request();
   bool idle() const;
   void watch_flush();
@@ -134,7 +136,9 @@ class Connection {
   Fsm fsm_;
   UdAddress address_;  // where control messages to the peer go
   ConnId remote_conn_ = kNoConn;
-  TimeNs lost_at_ = kNever;  // when the present outage began, for the figure only
+  TimeNs lost_at_ = kNever;             // when the present outage began, for the figure only
+  TimeNs wanted_at_ = kNever;           // when the machine wants to be called
+  std::vector<TimeNs> pending_timers_;  // latest first
   std::uint64_t recvs_seen_ = 0;
   ops::Channel::Waiting waiting_seen_;  // since stuck_since_ nothing has left the send queue
   TimeNs stuck_since_ = kNever;

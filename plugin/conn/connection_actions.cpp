@@ -24,6 +24,31 @@ std::string status_text(int status) {
   return verbs::wc_status_name(static_cast<ibv_wc_status>(status));
 }
 
+const char* advice(GiveUpReason reason) {
+  switch (reason) {
+    case GiveUpReason::Deadline:
+      return "Check the link of this port at both ends and the switch between them; "
+             "btl_mend_max_outage_s sets how long mend waits (0: for ever)";
+    case GiveUpReason::PeerRejected:
+      return "The other process says why in its own message";
+    case GiveUpReason::DataLoss:
+    case GiveUpReason::Corrupt:
+      return "This should never happen: please report it with the logs of both processes "
+             "(btl_mend_verbose 50)";
+    case GiveUpReason::FenceFailed:
+      return "The device does not obey any more: look for its driver in the kernel's log, reset it";
+    case GiveUpReason::LocalError:
+      return "A new queue pair would meet the same fault; if a device is named, look for its "
+             "driver "
+             "in the kernel's log, else run the job with btl_mend_verbose 50 and report it";
+    case GiveUpReason::FlushExpired:
+      return "What was not acknowledged by now may be lost";
+    case GiveUpReason::None:
+      break;
+  }
+  return "";
+}
+
 }  // namespace
 
 void Connection::run(const Action& action) {
@@ -133,19 +158,27 @@ void Connection::start_replay(const Action& action) {
   post(event);
 }
 
+// The machine moves its one timer with almost every step, and the service cannot take one back:
+// only a time before all that are pending needs another. A recovery leaves none behind.
 void Connection::arm(TimeNs at) {
-  if (at == kNever) return;
-  plane_.service().arm(at, [this] {
-    // A timer that was moved meanwhile fires in vain; the machine takes spurious ones.
-    Traffic traffic;
-    const std::uint64_t recvs = channel_.stats().recvs;
-    traffic.received = recvs != recvs_seen_;
-    traffic.outstanding = !channel_.quiet();
-    traffic.stale_wr = stale_request();
-    recvs_seen_ = recvs;
-    handle(timer_event(traffic));
-    if (idle()) channel_.fall_asleep();
-  });
+  wanted_at_ = at;
+  if (at == kNever || (!pending_timers_.empty() && pending_timers_.back() <= at)) return;
+  pending_timers_.push_back(at);
+  plane_.service().arm(at, [this, at] { on_timer(at); });
+}
+
+void Connection::on_timer(TimeNs at) {
+  std::erase(pending_timers_, at);
+  if (monotonic_now() < wanted_at_) return arm(wanted_at_);
+  wanted_at_ = kNever;
+  Traffic traffic;
+  const std::uint64_t recvs = channel_.stats().recvs;
+  traffic.received = recvs != recvs_seen_;
+  traffic.outstanding = !channel_.quiet();
+  traffic.stale_wr = stale_request();
+  recvs_seen_ = recvs;
+  handle(timer_event(traffic));
+  if (idle()) channel_.fall_asleep();
 }
 
 // Looked at with every timer: a signalled request is stale if nothing has left the send queue for
@@ -227,12 +260,17 @@ void Connection::watch_flush() {
   });
 }
 
+// Everything a person needs: who, where, what was seen last, for how long, and what to do about it.
 void Connection::give_up(const Action& action) {
-  std::string why = to_string(action.reason);
+  std::string text = fmt::format("{}: {}", describe(), to_string(action.reason));
+  if (fsm_.outage_since != kNever) {
+    const TimeNs tenths = (monotonic_now() - fsm_.outage_since) / (kSecond / 10);
+    text += fmt::format(", {}.{} s after the trouble began", tenths / 10, tenths % 10);
+  }
   const int status = last_status_.load(std::memory_order_relaxed);
-  if (status != 0) why += "; last completion: " + status_text(status);
-  if (!last_fault_.empty()) why += "; " + last_fault_;
-  std::string text = fmt::format("{}: {}", describe(), why);
+  if (status != 0) text += "; last completion: " + status_text(status);
+  if (!last_fault_.empty()) text += "; " + last_fault_;
+  text += fmt::format(". {}", advice(action.reason));
   if (action.reason == GiveUpReason::FlushExpired) {
     log(LogLevel::Warn, text);
     return;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "plugin/conn/raise_max.h"
-#include "plugin/verbs/log.h"
 #include "plugin/verbs/objects.h"
 
 namespace mend::conn {
@@ -31,12 +30,7 @@ MemoryRegistry::MemoryRegistry(const verbs::Api& api, const std::vector<ibv_pd*>
   }
 }
 
-MemoryRegistry::~MemoryRegistry() {
-  if (const auto left = live(); left != 0)
-    log(LogLevel::Warn,
-        "memory registry closed with " + std::to_string(left) +
-            " memory regions still registered: the registration cache was not emptied");
-}
+MemoryRegistry::~MemoryRegistry() = default;
 
 Result<MemoryRegistry::Handles> MemoryRegistry::register_all(void* base, std::size_t bytes,
                                                              unsigned access) {

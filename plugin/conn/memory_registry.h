@@ -6,7 +6,7 @@
 // Thread contract: any thread; registration may block on the driver. Counters are exact at any
 // quiet moment. Invariants: either every domain has the region or none has; a region is renewed at
 // most once, and its first keys stay valid until it is removed, for others still use them; live
-// regions == 0 when the registry is destroyed (checked, reported by name).
+// regions == 0 at the end (the transport checks, and reports it by name).
 #pragma once
 
 #include <atomic>

@@ -41,13 +41,7 @@ QpPool::QpPool(Rail& rail, const Params& params)
       warm_wanted_(static_cast<std::uint32_t>(params.qp_pool_size)),
       linger_(static_cast<TimeNs>(params.qp_linger_ms) * kMillisecond) {}
 
-QpPool::~QpPool() {
-  clear();
-  if (!all_.empty() && log_wanted()) {
-    log(LogLevel::Warn, fmt::format("{}: {} queue pairs destroyed without a fence",
-                                    rail_.info().name, all_.size()));
-  }
-}
+QpPool::~QpPool() { clear(); }
 
 Result<std::unique_ptr<RcQp>> QpPool::create() {
   const RailSizes& sizes = rail_.sizes();

@@ -15,7 +15,7 @@ namespace mend::conn {
 
 // Order is the order in the stats line and the index of Transport::stat(). Append only.
 enum class Stat : std::uint8_t {
-  Sends,            // messages accepted for sending, atomics' requests and answers included
+  Sends,            // messages accepted for sending, without atomics' requests and answers
   Recvs,            // messages received in order
   Puts,             // RDMA writes submitted
   Gets,             // RDMA reads submitted

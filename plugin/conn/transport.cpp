@@ -7,6 +7,7 @@
 
 #include "ops/frag_pool.h"
 #include "ops/poller.h"
+#include "ops/recv_pool.h"
 #include "plugin/conn/chunk_memory.h"
 #include "plugin/conn/control_plane.h"
 #include "plugin/conn/device_choice.h"
@@ -117,6 +118,29 @@ Transport::~Transport() {
 Transport::Impl::~Impl() {
   plane.reset();  // fences what is left
   for (RailUnit& unit : rails) unit.pool->clear();
+  small.reset();
+  large.reset();
+  chunks.reset();
+  if (const std::string left = leftovers(); !left.empty())
+    log(LogLevel::Warn, "closed with objects left: " + left);
+}
+
+// Everything was fenced, drained and given back: what is still there has been lost by somebody.
+std::string Transport::Impl::leftovers() const {
+  std::string left;
+  const auto add = [&left](std::uint64_t count, const std::string& what) {
+    if (count != 0) left += (left.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+  };
+  for (const RailUnit& unit : rails) {
+    const std::string& name = unit.rail->info().name;
+    add(unit.pool->counts().live, "queue pairs of " + name);
+    const ops::RecvLedger ledger = unit.rail->recv_pool().ledger();
+    add(ledger.delivered, "receive buffers of " + name + " in upcalls");
+    add(ledger.stashed, "receive buffers of " + name + " undelivered");
+    add(ledger.lost, "receive buffers of " + name + " missing");
+  }
+  if (registry) add(registry->live(), "memory regions (the registration cache was not emptied)");
+  return left;
 }
 
 std::span<const RailInfo> Transport::rails() const { return impl_->rail_infos; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ops/frag_pool.h"
@@ -23,6 +24,7 @@ struct Transport::Impl {
   ~Impl();
 
   Stats collect() const;
+  std::string leftovers() const;  // by name; empty at the end of an orderly run
 
   Params params;
   Identity self;

@@ -21,7 +21,7 @@ constexpr int kLow = MCA_BASE_PVAR_CLASS_LOWWATERMARK;
 constexpr int kLevel = MCA_BASE_PVAR_CLASS_LEVEL;
 
 constexpr Pvar kPvars[] = {
-    {Stat::Sends, kCounter, "Messages accepted for sending, atomic requests and answers included"},
+    {Stat::Sends, kCounter, "Messages accepted for sending, without atomic requests and answers"},
     {Stat::Recvs, kCounter, "Messages received in order"},
     {Stat::Puts, kCounter, "RDMA writes submitted"},
     {Stat::Gets, kCounter, "RDMA reads submitted"},

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "ops/frag_pool.h"
+#include "plugin/conn/device_choice.h"
+#include "plugin/conn/host.h"
 
 namespace mend::test {
 namespace {
@@ -27,6 +29,15 @@ void on_receive(void* from, std::uint8_t tag, std::span<const std::byte> payload
   rank->inbox.push_back({name == rank->names.end() ? 0xffffffffu : name->second,
                          tag,
                          {payload.begin(), payload.end()}});
+}
+
+Result<std::unique_ptr<conn::Transport>> create(const conn::Params& params,
+                                                const conn::Identity& self,
+                                                const conn::Upcalls& upcalls, conn::Host* host) {
+  if (host == nullptr) return conn::Transport::create(params, self, upcalls);
+  auto devices = conn::choose_devices(params, self);
+  if (!devices) return tl::unexpected(devices.error());
+  return conn::Transport::create_on(std::move(*devices), params, self, upcalls, *host);
 }
 
 }  // namespace
@@ -56,7 +67,7 @@ void Rank::send(std::uint32_t other, std::size_t bytes, std::uint64_t seed, std:
   to(other).send_owned(*frag, tag);
 }
 
-Fabric::Fabric(std::uint32_t ranks, conn::Params params, bool introduce_all) {
+Fabric::Fabric(std::uint32_t ranks, conn::Params params, bool introduce_all, conn::Host* host) {
   params.verbs_library = "softhca";
   params.softhca_path = MEND_SOFTHCA_PATH;
   const std::string name = fabric_name();
@@ -80,7 +91,7 @@ Fabric::Fabric(std::uint32_t ranks, conn::Params params, bool introduce_all) {
     upcalls.unknown_peer = [](void* context, std::uint32_t who) {
       static_cast<Rank*>(context)->unknown.push_back(who);
     };
-    auto transport = conn::Transport::create(params, self, upcalls);
+    auto transport = create(params, self, upcalls, host);
     if (!transport) {
       error_ = transport.error().message;
       return;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/conn/host.h"
 #include "plugin/conn/transport.h"
 
 namespace mend::test {
@@ -43,7 +44,9 @@ std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed);
 class Fabric {
  public:
   // Creates the ranks and introduces everybody to everybody (unless introduce is false).
-  explicit Fabric(std::uint32_t ranks, conn::Params params = {}, bool introduce = true);
+  // host: the executors to run on, if not the machine's.
+  explicit Fabric(std::uint32_t ranks, conn::Params params = {}, bool introduce = true,
+                  conn::Host* host = nullptr);
   ~Fabric();
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;

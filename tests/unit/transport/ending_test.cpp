@@ -1,0 +1,175 @@
+// How connections end: given up by name, closed although the peer has gone, with nothing left over;
+// and what must stay bounded while queue pairs come and go.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "plugin/conn/device_choice.h"
+#include "plugin/conn/host.h"
+#include "tests/unit/transport/fabric_kit.h"
+#include "tests/unit/transport/verbs_spy.h"
+
+namespace mend::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+conn::Params quick() {
+  conn::Params params;
+  params.ib_timeout = 8;
+  params.heartbeat_interval_ms = 50;
+  params.qp_linger_ms = 20;
+  params.reconnect_backoff_min_ms = 1;
+  return params;
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Ending, AProcessThatVanishedIsGivenUpOnceWithAllThatAPersonNeeds) {
+  conn::Params params = quick();
+  params.max_outage_s = 1;
+  Fabric fabric(3, params);
+  ASSERT_EQ(fabric.error(), "");
+  fabric[0].send(1, 8, 1);
+  fabric[0].send(2, 8, 1);
+  ASSERT_TRUE(fabric.until([&] { return fabric[1].inbox.size() + fabric[2].inbox.size() == 2; }));
+  fabric[1].transport.reset();  // no goodbye
+  const auto start = Clock::now();
+  fabric[0].send(1, 8, 2);
+  const auto poll_0 = [&] {
+    for (const auto limit = Clock::now() + std::chrono::seconds(8);
+         fabric[0].gave_up.empty() && Clock::now() < limit;)
+      fabric[0].progress();
+  };
+  poll_0();
+  ASSERT_EQ(fabric[0].gave_up.size(), 1u);
+  const auto took = Clock::now() - start;
+  EXPECT_GE(took, std::chrono::milliseconds(900));
+  EXPECT_LT(took, std::chrono::seconds(3)) << "max_outage_s and at most two seconds more";
+  const std::string& text = fabric[0].gave_up[0];
+  for (const char* part : {"connection 0 -> 1 on here", "rail ", ":1", "GID ", "QP ",
+                           "no connection within max_outage_s", " s after the trouble began",
+                           "last completion: ", "Check the link", "btl_mend_max_outage_s"})
+    EXPECT_TRUE(contains(text, part)) << part << " in: " << text;
+  // Once, and nobody else is concerned.
+  fabric[0].send(1, 8, 3);
+  for (const auto limit = Clock::now() + std::chrono::milliseconds(300); Clock::now() < limit;) {
+    fabric[0].progress();
+    fabric[2].progress();
+  }
+  EXPECT_EQ(fabric[0].gave_up.size(), 1u);
+  fabric[0].send(2, 8, 4);
+  for (const auto limit = Clock::now() + std::chrono::seconds(5);
+       fabric[2].inbox.size() < 2 && Clock::now() < limit;) {
+    fabric[0].progress();
+    fabric[2].progress();
+  }
+  EXPECT_EQ(fabric[2].inbox.size(), 2u);
+}
+
+// What was sent to a peer that has said goodbye will never be acknowledged, and is not waited for.
+TEST(Ending, CloseDoesNotWaitForAPeerThatSaidGoodbye) {
+  Fabric fabric(2, quick());
+  ASSERT_EQ(fabric.error(), "");
+  fabric[0].send(1, 8, 1);
+  ASSERT_TRUE(fabric.until([&] {
+    return fabric[1].inbox.size() == 1 && fabric[0].transport->flushed() &&
+           fabric[1].transport->flushed();
+  }));
+  fabric[1].transport->close();
+  fabric[0].send(1, 8, 2);
+  const auto start = Clock::now();
+  fabric[0].transport->close();
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5)) << "max_outage_s is 120";
+  EXPECT_TRUE(fabric[0].gave_up.empty());
+}
+
+TEST(Ending, AnOrderlyEndLeavesNoObject) {
+  VerbsSpy spy;
+  const LiveObjects before = spy.live();
+  {
+    Fabric fabric(3, quick());
+    ASSERT_EQ(fabric.error(), "");
+    for (std::uint32_t a = 0; a < 3; ++a)
+      for (std::uint32_t b = 0; b < 3; ++b)
+        if (a != b) fabric[a].send(b, 20000, a);
+    ASSERT_TRUE(fabric.until([&] {
+      return fabric[0].inbox.size() == 2 && fabric[1].inbox.size() == 2 &&
+             fabric[2].inbox.size() == 2;
+    }));
+    EXPECT_NE(spy.live(), before);
+    fabric.close_all();
+  }
+  EXPECT_EQ(spy.live(), before) << spy.live().text();
+}
+
+// An executor that counts the timers it has been given and not yet run.
+class CountingService : public conn::Service {
+ public:
+  CountingService(std::unique_ptr<conn::Service> real, std::atomic<int>& pending)
+      : real_(std::move(real)), pending_(pending) {}
+  Result<void> watch(int fd, Task on_readable) override {
+    return real_->watch(fd, std::move(on_readable));
+  }
+  void unwatch(int fd) override { real_->unwatch(fd); }
+  void post(Task task) override { real_->post(std::move(task)); }
+  void arm(conn::TimeNs deadline, Task task) override {
+    ++pending_;
+    real_->arm(deadline, [this, run = std::move(task)] {
+      --pending_;
+      run();
+    });
+  }
+  void stop() override { real_->stop(); }
+
+ private:
+  std::unique_ptr<conn::Service> real_;
+  std::atomic<int>& pending_;
+};
+
+class CountingHost : public conn::Host {
+ public:
+  Result<std::unique_ptr<conn::Service>> make_service() override {
+    auto real = conn::this_machine().make_service();
+    if (!real) return tl::unexpected(real.error());
+    return std::make_unique<CountingService>(std::move(*real), pending);
+  }
+  std::unique_ptr<conn::WorkQueue> make_worker() override {
+    return conn::this_machine().make_worker();
+  }
+  std::uint64_t random_seed() override { return conn::this_machine().random_seed(); }
+  std::atomic<int> pending{0};
+};
+
+TEST(Ending, AStormOfFlapsDoesNotPileUpTimers) {
+  VerbsSpy spy;
+  CountingHost host;
+  conn::Params params = quick();
+  params.qp_linger_ms = 60000;  // every parked queue pair waits; their reaping needs one timer
+  Fabric fabric(2, params, true, &host);
+  ASSERT_EQ(fabric.error(), "");
+  std::size_t count = 0;
+  int settled = 0;
+  for (int round = 0; round < 120; ++round) {
+    fabric[0].send(1, 8, 1);
+    ++count;
+    ASSERT_TRUE(fabric.until([&] {
+      return fabric[1].inbox.size() == count && fabric[0].transport->flushed() &&
+             fabric[1].transport->flushed();
+    })) << round;
+    for (ibv_qp* qp : spy.in_rts(IBV_QPT_RC)) spy.break_qp(qp);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    if (round == 20) settled = host.pending;
+  }
+  EXPECT_GE(spy.created_qps(), 200u) << "the queue pairs were replaced";
+  // Heartbeat timers that were moved still lie about for one interval; a hundred rounds add none.
+  EXPECT_LE(host.pending, settled + 60);
+  fabric.close_all();
+}
+
+}  // namespace
+}  // namespace mend::test
