@@ -10,6 +10,7 @@
 
 #include "plugin/verbs/log.h"
 #include "tests/unit/transport/fabric_kit.h"
+#include "tests/unit/transport/verbs_spy.h"
 
 namespace mend::test {
 namespace {
@@ -46,7 +47,11 @@ class SrqTest : public testing::Test {
   // Rank 0 sends, rank 1 is elsewhere until done() or the limit.
   static bool flood(Fabric& fabric, const std::function<bool()>& done) {
     fabric[0].send(1, 8, 0);
-    if (!fabric.until([&] { return fabric[1].inbox.size() == 1; })) return false;
+    // Acknowledged as well: the connection is Active, and another epoch counts as a recovery.
+    const auto settled = [&] {
+      return fabric[1].inbox.size() == 1 && fabric[0].transport->flushed();
+    };
+    if (!fabric.until(settled)) return false;
     for (std::uint64_t i = 1; i < kMessages; ++i) fabric[0].send(1, 200, i);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!done() && std::chrono::steady_clock::now() < limit) {
@@ -90,6 +95,36 @@ TEST_F(SrqTest, NamesTheHoldersWhereTheirNumberIsFixed) {
   expect_all(fabric);
   EXPECT_EQ(srq_depth(fabric[1]), 16u);
   EXPECT_EQ(starving_lines(), 1u) << "it is told now and then, not for each message";
+}
+
+// The fence stashes what the dying queue pair had received, which is every buffer there is: the
+// handshake, the acknowledgements and the sender's replay must need none, or nobody moves again.
+TEST_F(SrqTest, RecoversWhileTheStashHoldsEveryBuffer) {
+  VerbsSpy spy;
+  conn::Params params;
+  params.srq_depth = 16;
+  params.reconnect_backoff_min_ms = 1;
+  Fabric fabric(2, params);
+  ASSERT_EQ(fabric.error(), "");
+  ASSERT_TRUE(flood(fabric, [] { return starving_lines() > 0; }));
+  const Epoch before = fabric[1].to(0).epoch();
+  const auto victims = spy.in_rts(IBV_QPT_RC);
+  ASSERT_FALSE(victims.empty());
+  spy.break_qp(victims.front());
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto recovered = [&] {
+    return fabric[0].to(1).epoch() > before && fabric[1].to(0).epoch() > before &&
+           fabric[0].to(1).posting() && fabric[1].to(0).posting();
+  };
+  while (!recovered() && std::chrono::steady_clock::now() < limit) fabric[0].progress();
+  ASSERT_TRUE(recovered()) << "while rank 1 is elsewhere";
+  EXPECT_EQ(fabric[1].inbox.size(), 1u);
+  const auto count = [&](const char* name) -> std::int64_t {
+    return nlohmann::json::parse(fabric[0].transport->stats_json())[name];
+  };
+  EXPECT_TRUE(fabric.until([&] { return count("recoveries") >= 1; }));
+  EXPECT_GE(count("replayed"), 1);
+  expect_all(fabric);
 }
 
 }  // namespace
