@@ -19,6 +19,7 @@ namespace mend::conn {
 class AckTimer {
  public:
   explicit AckTimer(Service& service) : service_(service) {}
+  ~AckTimer() = default;
   AckTimer(const AckTimer&) = delete;
   AckTimer& operator=(const AckTimer&) = delete;
 

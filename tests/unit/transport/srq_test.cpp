@@ -36,11 +36,11 @@ std::uint64_t srq_depth(Rank& rank) {
 
 class SrqTest : public testing::Test {
  protected:
-  SrqTest() {
+  void SetUp() override {
     g_warnings.clear();
     set_log_sink(&keep_warnings);
   }
-  ~SrqTest() override { set_log_sink(nullptr); }
+  void TearDown() override { set_log_sink(nullptr); }
 
   static constexpr std::uint64_t kMessages = 120;
 
