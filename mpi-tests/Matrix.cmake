@@ -84,6 +84,54 @@ add_test(NAME mpi.runner COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE
   ${PROJECT_BINARY_DIR})
 set_tests_properties(mpi.runner PROPERTIES LABELS "mpi;quick" TIMEOUT 120 RESOURCE_LOCK mpi)
 
+# The programs again under fire. Quick: what hurts most, each schedule at least once. Full: every program, short under a
+# dense schedule and whole under the standing one; and one run with a thousand recoveries.
+function(fire_test name)
+  cmake_parse_arguments(arg "" "PROGRAM;NP;SCHEDULE;LEAST;SEED;LABELS;TIMEOUT" "ARGS;OPTIONS" ${ARGN})
+  foreach(default "LEAST 3" "SEED 1" "LABELS quick" "TIMEOUT 90")
+    separate_arguments(default)
+    list(GET default 0 key)
+    list(GET default 1 value)
+    if(NOT DEFINED arg_${key})
+      set(arg_${key} ${value})
+    endif()
+  endforeach()
+  add_test(NAME mpi.fire.${name} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/fire.py
+    --build ${PROJECT_BINARY_DIR} --program ${arg_PROGRAM} --np ${arg_NP} --schedule ${arg_SCHEDULE}
+    --least ${arg_LEAST} --seed ${arg_SEED} --timeout ${arg_TIMEOUT} ${arg_OPTIONS} -- ${arg_ARGS})
+  math(EXPR limit "${arg_TIMEOUT} + 60")
+  set_tests_properties(mpi.fire.${name} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${limit} RESOURCE_LOCK mpi
+    PROCESSORS 2)
+endfunction()
+
+foreach(run "ring 2 storm" "ring 3 both" "ring 2 handshake" "pingpong 2 lost_acks" "flood 4 storm" "matching 2 onesided"
+        "collectives 4 storm" "threads 2 storm" "rma 3 storm" "put_notify 3 onesided" "put_notify 2 lost_acks"
+        "fetch_sum 8 storm" "ring 2 first")
+  separate_arguments(run)
+  list(GET run 0 program)
+  list(GET run 1 np)
+  list(GET run 2 schedule)
+  fire_test(${program}.np${np}.${schedule} PROGRAM ${program} NP ${np} SCHEDULE ${schedule}
+    ARGS --quick ${arguments_${program}})
+endforeach()
+foreach(program IN LISTS matrix_programs)
+  foreach(np 2 4)
+    fire_test(${program}.np${np}.storm.full PROGRAM ${program} NP ${np} SCHEDULE storm SEED ${np} LABELS full
+      ARGS --quick ${arguments_${program}})
+    fire_test(${program}.np${np}.standing.full PROGRAM ${program} NP ${np} SCHEDULE standing LABELS full TIMEOUT 400
+      ARGS ${arguments_${program}})
+  endforeach()
+endforeach()
+# Finalize while the last message is still to be saved: it is replayed, but the connection may end before it counts as
+# recovered.
+foreach(word small burst late allto0)
+  fire_test(lastword.${word} PROGRAM lastword NP 2 SCHEDULE first LEAST 0 ARGS ${word})
+endforeach()
+fire_test(thousand.full PROGRAM steady NP 4 SCHEDULE storm LEAST 1000 LABELS full TIMEOUT 150 ARGS --seconds 60)
+fire_test(needs_faults PROGRAM ring NP 2 SCHEDULE storm OPTIONS --no-faults ARGS --quick)
+set_tests_properties(mpi.fire.needs_faults PROPERTIES
+  PASS_REGULAR_EXPRESSION "fire FAILED: the device log shows no fault.*fire FAILED: 0 recoveries, want 3")
+
 # Links that go down for longer than the device retries; without faults the same test must fail.
 foreach(np 2 4)
   add_test(NAME mpi.flap.np${np} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/flap.py

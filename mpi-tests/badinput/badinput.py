@@ -149,10 +149,13 @@ class Resources(BadInput):
     def failing(self, call: str, occurrences: tuple[str, ...], *words: str) -> None:
         for occurrence in occurrences:
             for btl in (WITH_VADER, ALONE):
-                with self.subTest(call=call, occurrence=occurrence, btl=btl):
-                    job = ring(btl, env={"SOFTHCA_FAULTS": f"fail={call}:{occurrence}:ENOMEM"},
-                               **mca(max_outage_s="4"))
-                    result = self.bounded(job, call, *words)
+                with self.subTest(call=call, occurrence=occurrence, btl=btl), \
+                        tempfile.TemporaryDirectory(prefix="mend-faults-") as log:
+                    env = {"SOFTHCA_FAULTS": f"fail={call}:{occurrence}:ENOMEM",
+                           "SOFTHCA_FAULT_LOG": f"{log}/hits"}
+                    result = self.bounded(ring(btl, env=env, **mca(max_outage_s="4")), call, *words)
+                    hits = "".join(path.read_text() for path in Path(log).iterdir())
+                    self.assertIn(f'"{call}"', hits, "the call never failed: this proves nothing")
                     if btl == WITH_VADER:
                         self.works(result)
 
