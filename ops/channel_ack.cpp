@@ -9,6 +9,7 @@
 #include "ops/frag_pool.h"
 #include "ops/poller.h"
 #include "ops/wr_id.h"
+#include "plugin/verbs/mutate.h"
 
 namespace mend::ops {
 namespace {
@@ -53,6 +54,9 @@ void Channel::settle_acked(std::uint64_t acked) {
 
 // Nobody adds holds any more: whoever is alone needs no atomic exchange.
 void Channel::release_peer(Frag& frag) {
+  if (missing(Rule::I5) && frag.held.load(std::memory_order_relaxed) == 0) {
+    return;  // given away at the fence already
+  }
   if (frag.held.load(std::memory_order_acquire) == kHoldPeer) [[likely]] {
     frag.held.store(0, std::memory_order_relaxed);
     frag.pool->put(frag);

@@ -13,7 +13,7 @@ constexpr std::array<const char*, kKinds> kNames = {
     "lose-request",   "lose-ack",    "refuse-post", "kill-one",     "kill-both",
     "qp-fatal",       "false-alarm", "ctl-lost",    "ctl-doubled",  "ctl-late",
     "ctl-epoch-late", "late-cqe",    "no-last-wqe", "create-fails", "modify-fails",
-    "port-flap",      "nap",         "psn-wrap"};
+    "port-flap",      "nap",         "psn-wrap",    "seq-wrap"};
 
 // One schedule while it runs.
 class Run {
@@ -35,7 +35,7 @@ class Run {
   // Whether a fault of this kind happens now; counted.
   bool hit(Kind kind, unsigned per_mille);
   void set_rules();
-  void stop_rules();
+  void wrap_sequence();
   Fate fate_of(const Request& request);
   UdFate fate_of_datagram();
   int fate_of_call(Call call);
@@ -76,7 +76,16 @@ void Run::set_rules() {
   }
 }
 
-void Run::stop_rules() { enabled_ = false; }
+// Every connection is up and has almost used up its numbers.
+void Run::wrap_sequence() {
+  ++outcome_.hits[static_cast<unsigned>(Kind::SeqWrap)];
+  for (std::size_t a = 0; a < plan_.nodes; ++a)
+    for (std::size_t b = 0; b < plan_.nodes; ++b)
+      if (a != b) world_->traffic().send(a, b, 8);
+  if (!world_->finish_traffic()) return world_->traffic().complain("no connection to start with");
+  world_->run_for(20 * conn::kMillisecond);
+  world_->set_sequence((std::uint64_t{1} << 32) - 1 - random_() % 8);
+}
 
 Fate Run::fate_of(const Request&) {
   if (hit(Kind::LoseRequest, 60)) return Fate::LoseRequest;
@@ -163,6 +172,7 @@ Outcome Run::go() {
     return outcome_;
   }
   set_rules();
+  if (has(Kind::SeqWrap)) wrap_sequence();
   enabled_ = plan_.from_start;
   for (unsigned i = 0; i < plan_.operations; ++i) {
     operation();
@@ -177,7 +187,7 @@ Outcome Run::go() {
     spontaneous();
     world_->run_for(1 + random_() % conn::kMillisecond);
   }
-  stop_rules();
+  enabled_ = false;
   outcome_.complaints = world_->verdict();
   outcome_.recoveries = world_->sum("recoveries");
   outcome_.replayed = world_->sum("replayed");

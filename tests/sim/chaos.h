@@ -31,6 +31,7 @@ enum class Kind : std::uint8_t {
   PortFlap,      // the port goes down and comes back
   Nap,           // an application does not call into mend
   PsnWrap,       // packet sequence numbers start just before their end
+  SeqWrap,       // so do the sequence numbers of messages
   Count
 };
 constexpr unsigned kKinds = static_cast<unsigned>(Kind::Count);

@@ -1,9 +1,11 @@
 // explorer: runs many random schedules and names the seed of the first that fails.
 //   explorer --count N [--from SEED] [--kinds a,b]    runs SEED .. SEED + N - 1
 //   explorer --seed SEED                              runs one, with a trace on stderr
+//   explorer --count N --expect TEXT                  succeeds if one fails, and says TEXT
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <string>
@@ -34,6 +36,12 @@ std::string kinds_of(const Plan& plan) {
   return text;
 }
 
+bool says_one_of(const std::string& complaints, const std::vector<std::string>& expected) {
+  return std::any_of(expected.begin(), expected.end(), [&](const std::string& text) {
+    return complaints.find(text) != std::string::npos;
+  });
+}
+
 struct Totals {
   std::uint64_t schedules = 0, failed = 0, faults = 0, put_repeats = 0, executed = 0;
   std::int64_t recoveries = 0, replayed = 0;
@@ -54,6 +62,7 @@ struct Totals {
 void report_failure(std::uint64_t seed, const Plan& plan, const Outcome& outcome) {
   fmt::print("seed {} failed ({} processes, {} operations, up to {} faults of:{}):\n{}", seed,
              plan.nodes, plan.operations, plan.faults, kinds_of(plan), outcome.complaints);
+  std::fflush(stdout);
 }
 
 int report(const Totals& totals, std::uint32_t mask) {
@@ -82,12 +91,14 @@ int main(int argc, char** argv) {
   CLI::App app{"Runs random schedules of faults and traffic on simulated mend processes"};
   std::uint64_t count = 1000, from = 1, seed = 0;
   unsigned most_failures = 5;
+  std::vector<std::string> expected;
   std::vector<std::string> kinds;
   app.add_option("--count", count, "how many schedules");
   app.add_option("--from", from, "first seed");
   app.add_option("--seed", seed, "run this one only, with a trace");
   app.add_option("--kinds", kinds, "only these kinds of faults")->delimiter(',');
   app.add_option("--most-failures", most_failures, "stop after so many failures");
+  app.add_option("--expect", expected, "a schedule must fail, with one of these in its complaints");
   CLI11_PARSE(app, argc, argv);
   const std::uint32_t mask = mask_of(kinds);
   if (seed != 0) {
@@ -99,8 +110,18 @@ int main(int argc, char** argv) {
   for (std::uint64_t s = from; s < from + count && totals.failed < most_failures; ++s) {
     const Plan plan = plan_of(s, mask);
     const Outcome outcome = run_chaos(s, plan);
-    if (!outcome.complaints.empty()) report_failure(s, plan, outcome);
     totals.add(outcome);
+    if (outcome.complaints.empty()) continue;
+    report_failure(s, plan, outcome);
+    if (says_one_of(outcome.complaints, expected)) {
+      fmt::print("noticed in schedule {}, as expected\n", s - from + 1);
+      std::fflush(stdout);
+      return 0;
+    }
+  }
+  if (!expected.empty()) {
+    fmt::print("no schedule failed with '{}'\n", fmt::join(expected, "' or '"));
+    return 1;
   }
   return report(totals, mask);
 }

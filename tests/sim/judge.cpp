@@ -6,11 +6,33 @@
 
 namespace mend::sim {
 
-Judge::Judge(softhca::sim::Fabric& fabric, const Tap& tap, Traffic& traffic)
-    : fabric_(fabric), tap_(tap), traffic_(traffic) {}
+Judge::Judge(softhca::sim::Fabric& fabric, Tap& tap, Traffic& traffic)
+    : fabric_(fabric), tap_(tap), traffic_(traffic) {
+  tap_.saw_message = [this](std::size_t node, const conn::CtlMessage& message) {
+    judge_message(node, message);
+  };
+  tap_.saw_early = [this](const Request& request) {
+    traffic_.complain(
+        fmt::format("{} sent to {} before that was connected (F5)", request.node, request.peer));
+  };
+}
+
+void Judge::judge_message(std::size_t node, const conn::CtlMessage& message) {
+  using conn::MsgType;
+  if (message.type != MsgType::Req && message.type != MsgType::Rep) return;
+  Offered& last = offered_[{node, message.dst_rank}];
+  const Offered now{message.epoch.value, message.endpoint.qpn.value, message.endpoint.psn.value};
+  if (now.epoch < last.epoch)
+    traffic_.complain(
+        fmt::format("{} went back from epoch {} to {} (F2)", node, last.epoch, now.epoch));
+  else if (now.epoch == last.epoch && (now.qpn != last.qpn || now.psn != last.psn))
+    traffic_.complain(fmt::format("{} offered two queue pairs for epoch {} (F6)", node, now.epoch));
+  last = now;
+}
 
 void Judge::look() {
   for (const softhca::WrLogEntry& entry : fabric_.log()) {
+    if (entry.outcome == static_cast<std::uint8_t>(softhca::Outcome::NotReady)) ++not_ready_;
     if (entry.outcome != static_cast<std::uint8_t>(softhca::Outcome::Done)) continue;
     const Request* request = tap_.find(entry.src_qpn, entry.wr_id);
     if (request == nullptr) continue;  // a datagram
@@ -21,6 +43,10 @@ void Judge::look() {
       judge_write(*request);
   }
   fabric_.log().clear();
+}
+
+void Judge::next_sequence(std::uint32_t seq) {
+  for (auto& [pair, flow] : flows_) flow.first = seq - static_cast<std::uint32_t>(flow.executed);
 }
 
 void Judge::judge_send(const Request& request) {

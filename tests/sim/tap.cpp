@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ops/wr_id.h"
+
 // The calls themselves, not what verbs.h wraps around them.
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -134,11 +136,16 @@ int Tap::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     changed.sq_psn |= 0xfffff8;
     changed.rq_psn |= 0xfffff8;
   }
+  const bool ends = (mask & IBV_QP_STATE) != 0 &&
+                    (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
+  if (const auto it = tap.qps_.find(qp->qp_num); ends && it != tap.qps_.end())
+    tap.learn(it->second);
   const int rc = ::ibv_modify_qp(qp, &changed, mask);
   if (rc == 0 && (mask & IBV_QP_DEST_QPN) != 0) {
     if (const auto it = tap.qps_.find(qp->qp_num); it != tap.qps_.end()) {
       it->second.dest_qpn = attr->dest_qp_num;
       it->second.life = ++tap.lives_;
+      tap.connected_.insert({qp->qp_num, attr->dest_qp_num});
     }
   }
   return rc;
@@ -247,19 +254,56 @@ Request Tap::describe(ibv_qp* qp, const ibv_send_wr& wr) const {
 
 int Tap::post_connected(ibv_qp* qp, ibv_send_wr& wr, ibv_send_wr** bad) {
   const Request request = describe(qp, wr);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
+  if (saw_early && is_early(request)) saw_early(request);
   const Fate fate = on_request ? on_request(request) : Fate::Pass;
   if (fate == Fate::Refuse) return EIO;
   qps_.at(qp->qp_num).requests[wr.wr_id] = request;
-  if (fate == Fate::Pass) return real_post_(qp, &wr, bad);
+  if (fate == Fate::Pass) {
+    if (qps_.at(qp->qp_num).deaf) wr.send_flags |= IBV_SEND_SIGNALED;
+    return real_post_(qp, &wr, bad);
+  }
   remember_ghost(qp);
-  doomed_.insert({qp->qp_num, wr.wr_id});
   wr.send_flags |= IBV_SEND_SIGNALED;
-  if (fate == Fate::LoseRequest) (void)::ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-  const int rc = real_post_(qp, &wr, bad);
-  if (fate == Fate::LoseAck) (void)::ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-  return rc;
+  QpInfo& info = qps_.at(qp->qp_num);
+  if (fate == Fate::LoseAck) {
+    make_deaf(info);
+  } else if (!info.deaf) {
+    doomed_.insert({qp->qp_num, wr.wr_id});
+    kill_qp(qp);
+  }
+  return real_post_(qp, &wr, bad);
+}
+
+void Tap::make_deaf(QpInfo& info) {
+  constexpr std::uint64_t kLongest = 2'000'000;
+  if (info.deaf) return;
+  info.deaf = true;
+  const std::uint64_t patience =
+      1 + (info.qp->qp_num * 7919ull + info.requests.size() * 104729ull) % kLongest;
+  later(patience, [this, qpn = info.qp->qp_num, life = info.life] {
+    const auto it = qps_.find(qpn);
+    if (it != qps_.end() && it->second.life == life) kill_qp(it->second.qp);
+  });
+}
+
+// The first request without acknowledgement is the cause; the rest was flushed as far as anybody
+// can tell.
+void Tap::learn(QpInfo& info) {
+  bool first = true;
+  for (ibv_wc& entry : info.withheld) {
+    entry.status = std::exchange(first, false) ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR;
+    released_[info.cq].push_back(entry);
+  }
+  info.withheld.clear();
+  info.deaf = false;
+}
+
+bool Tap::is_early(const Request& request) const {
+  const std::uint32_t dest = qps_.at(request.qpn).dest_qpn;
+  // The beacon of a fence goes nowhere.
+  if (ops::wr_kind(request.wr_id) == ops::WrKind::Flag && request.opcode == IBV_WR_SEND)
+    return false;
+  return qps_.contains(dest) && !connected_.contains({dest, request.qpn});
 }
 
 void Tap::remember_ghost(ibv_qp* qp) {
@@ -291,6 +335,7 @@ int Tap::post_datagram(ibv_qp* qp, ibv_send_wr& wr, ibv_send_wr** bad) {
   constexpr std::uint32_t kNowhere = 0xfffffe;  // a queue pair that nobody has
   const std::vector<std::byte> bytes = gather(wr);
   const auto message = conn::parse(bytes);
+  if (message && saw_message) saw_message(node_of(qp->context), *message);
   const UdFate fate =
       message && on_datagram ? on_datagram(node_of(qp->context), *message) : UdFate{};
   for (unsigned copy = 0; copy < fate.copies && fate.delay_ns != 0; ++copy)
@@ -331,14 +376,36 @@ int Tap::poll_cq(ibv_cq* cq, int count, ibv_wc* entries) {
   Tap& tap = *active;
   if (!tap.data_cqs_.contains(cq)) return tap.real_poll_(cq, count, entries);
   if (tap.held_until_[tap.node_of(cq->context)] > tap.fabric_.now()) return 0;
-  const int got = tap.real_poll_(cq, count, entries);
-  for (int i = 0; i < got; ++i)
-    if (const auto it = tap.doomed_.find({entries[i].qp_num, entries[i].wr_id});
-        it != tap.doomed_.end()) {
-      tap.doomed_.erase(it);
-      entries[i].status = IBV_WC_RETRY_EXC_ERR;
-    }
+  std::deque<ibv_wc>& first = tap.released_[cq];
+  int got = 0;
+  for (; got < count && !first.empty(); ++got) {
+    entries[got] = first.front();
+    first.pop_front();
+  }
+  while (got == 0) {
+    const int polled = tap.real_poll_(cq, count, entries);
+    if (polled <= 0) return polled;
+    got = tap.filter(cq, entries, polled);  // 0: nothing that anybody may know of yet
+  }
   return got;
+}
+
+// Takes out what a deaf queue pair does not learn, and gives a lost request its error.
+int Tap::filter(ibv_cq* cq, ibv_wc* entries, int count) {
+  int kept = 0;
+  for (int i = 0; i < count; ++i) {
+    ibv_wc entry = entries[i];
+    const auto info = qps_.find(entry.qp_num);
+    const bool is_send = ops::wr_kind(entry.wr_id) != ops::WrKind::Recv;
+    if (info != qps_.end() && info->second.deaf && is_send) {
+      info->second.cq = cq;
+      info->second.withheld.push_back(entry);
+      continue;
+    }
+    if (doomed_.erase({entry.qp_num, entry.wr_id}) != 0) entry.status = IBV_WC_RETRY_EXC_ERR;
+    entries[kept++] = entry;
+  }
+  return kept;
 }
 
 const Request* Tap::find(std::uint32_t qpn, std::uint64_t wr_id) const {
@@ -362,6 +429,14 @@ std::vector<ibv_qp*> Tap::live_qps(std::size_t node) const {
   return out;
 }
 
+ibv_qp* Tap::any_qp(std::size_t node) const {
+  ibv_qp* found = nullptr;
+  for (const auto& [qpn, info] : qps_)
+    if (info.node == node && info.dest_qpn != 0 && (found == nullptr || qpn < found->qp_num))
+      found = info.qp;
+  return found;
+}
+
 ibv_qp* Tap::partner(const ibv_qp* qp) const {
   const auto mine = qps_.find(qp->qp_num);
   if (mine == qps_.end()) return nullptr;
@@ -371,6 +446,7 @@ ibv_qp* Tap::partner(const ibv_qp* qp) const {
 }
 
 void Tap::kill_qp(ibv_qp* qp) {
+  if (const auto it = qps_.find(qp->qp_num); it != qps_.end()) learn(it->second);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   (void)::ibv_modify_qp(qp, &attr, IBV_QP_STATE);

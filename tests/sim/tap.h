@@ -28,7 +28,8 @@ namespace mend::sim {
 enum class Fate : std::uint8_t {
   Pass,
   LoseRequest,  // never executed; the requester's retries run out
-  LoseAck,      // executed; the requester's retries run out all the same
+  LoseAck,      // executed, as is what follows for a while; the requester's retries run out all the
+                // same, and it learns of none of them
   Refuse,       // ibv_post_send returns EIO, the queue pair goes to ERR
 };
 // What happens to a control datagram.
@@ -73,6 +74,10 @@ class Tap {
   std::function<UdFate(std::size_t node, const conn::CtlMessage&)> on_datagram;
   std::function<int(std::size_t node, Call)> on_call;  // errno to fail with
   std::function<bool(std::size_t node, ibv_event_type)> drop_event;
+  // Who watches: every control message as it is sent, and every request that its target was never
+  // connected for.
+  std::function<void(std::size_t node, const conn::CtlMessage&)> saw_message;
+  std::function<void(const Request&)> saw_early;
   // Time for delayed datagrams, and who makes a process look at its event descriptor.
   std::function<void(std::uint64_t delay, std::function<void()>)> later;
   std::function<void(std::size_t node, int fd)> wake;
@@ -82,6 +87,7 @@ class Tap {
 
   // --- things that happen by themselves ---
   std::vector<ibv_qp*> live_qps(std::size_t node) const;  // connected ones in RTR or RTS
+  ibv_qp* any_qp(std::size_t node) const;                 // connected once; null: none
   ibv_qp* partner(const ibv_qp* qp) const;                // null: none, or not connected back
   void kill_qp(ibv_qp* qp);                               // to ERR, silently
   void raise(std::size_t node, ibv_event_type type, ibv_qp* qp = nullptr);
@@ -100,6 +106,9 @@ class Tap {
     std::size_t node = 0;
     std::uint32_t dest_qpn = 0;
     std::uint64_t life = 0;  // a new number with every connection
+    ibv_cq* cq = nullptr;
+    bool deaf = false;            // acknowledgements to it are lost
+    std::deque<ibv_wc> withheld;  // what it does not know yet
     std::map<std::uint64_t, Request> requests;
   };
   using WrKey = std::pair<std::uint32_t, std::uint64_t>;
@@ -121,7 +130,11 @@ class Tap {
   int post_datagram(ibv_qp* qp, ibv_send_wr& wr, ibv_send_wr** bad);
   void repeat_datagram(ibv_qp* qp, const ibv_send_wr& wr, std::uint64_t delay);
   void remember_ghost(ibv_qp* qp);
+  void make_deaf(QpInfo& info);
+  void learn(QpInfo& info);  // a deaf one: its retries have run out
+  int filter(ibv_cq* cq, ibv_wc* entries, int count);
   bool accepts(const Ghost& ghost) const;
+  bool is_early(const Request& request) const;
   Request describe(ibv_qp* qp, const ibv_send_wr& wr) const;
 
   softhca::sim::Fabric& fabric_;
@@ -130,11 +143,13 @@ class Tap {
   int (*real_poll_)(ibv_cq*, int, ibv_wc*) = nullptr;
   std::vector<ibv_context*> contexts_;
   std::unordered_map<const ibv_context*, std::size_t> node_of_;
-  std::unordered_map<std::uint32_t, QpInfo> qps_;  // connected ones
+  std::unordered_map<std::uint32_t, QpInfo> qps_;                // connected ones
+  std::set<std::pair<std::uint32_t, std::uint32_t>> connected_;  // from, to: ever
   std::set<const ibv_cq*> data_cqs_;
   std::set<std::uint32_t> datagram_qps_;
   std::vector<std::uint64_t> held_until_;
   std::set<WrKey> doomed_;
+  std::map<const ibv_cq*, std::deque<ibv_wc>> released_;  // completions that go before the device's
   bool wrap_psn_ = false;
   std::uint64_t lives_ = 0;
   std::vector<Ghost> ghosts_;

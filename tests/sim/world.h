@@ -58,6 +58,9 @@ class World {
 
   void introduce(std::size_t a, std::size_t b);
   void at(TimeNs delay, std::function<void()> what);
+  // As if every connection had exchanged `count` SENDs in each direction; all are connected and
+  // quiet.
+  void set_sequence(std::uint64_t count);
   void nap(std::size_t node, TimeNs time);  // its application does not call into mend
 
   // Everybody acts once, in random order; false: nobody had anything to do.
