@@ -119,7 +119,8 @@ int store_state(Qp& qp, ibv_qp_state to, const ibv_qp_attr& attr, int mask) {
     proc.unlock(proc.self());
     return EINVAL;
   }
-  publish_attributes(qp);
+  // To ERR nothing else changes, and other threads may be posting.
+  if (to != IBV_QPS_ERR) publish_attributes(qp);
   if (to == IBV_QPS_INIT) qp.sh->talking = 0;
   if ((mask & IBV_QP_RQ_PSN) != 0) qp.sh->rx_psn = attr.rq_psn & kPsnMask;
   qp.sh->state.store(to, std::memory_order_seq_cst);
