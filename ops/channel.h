@@ -185,7 +185,9 @@ class alignas(64) Channel {
   struct Waiting {
     Epoch epoch;
     std::uint32_t retired = 0;  // work requests that have left the send queue
-    bool signalled = false;     // one behind them will complete visibly
+    std::uint64_t acked = 0;    // SENDs that the peer has counted
+    bool for_device = false;    // a request behind them will complete visibly
+    bool for_peer = false;      // a SEND was posted that the peer has not counted
   };
   Waiting waiting() const;
   // The probe posted last completed with success: so did everything posted before it (R4).

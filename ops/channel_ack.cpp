@@ -263,10 +263,13 @@ void Channel::probe_succeeded(Epoch epoch) {
 
 Channel::Waiting Channel::waiting() const {
   const std::lock_guard guard(lock_);
-  return Waiting{.epoch = lane_.epoch,
-                 .retired = sq_retired_,
-                 .signalled = state_.load(std::memory_order_relaxed) == LaneState::Posting &&
-                              static_cast<std::int32_t>(signalled_end_ - sq_retired_) > 0};
+  const bool posting = state_.load(std::memory_order_relaxed) == LaneState::Posting;
+  return Waiting{
+      .epoch = lane_.epoch,
+      .retired = sq_retired_,
+      .acked = acked_,
+      .for_device = posting && static_cast<std::int32_t>(signalled_end_ - sq_retired_) > 0,
+      .for_peer = posting && tx_sent_ != acked_};
 }
 
 void Channel::fall_asleep() {

@@ -181,19 +181,21 @@ void Connection::on_timer(TimeNs at) {
   if (idle()) channel_.fall_asleep();
 }
 
-// Looked at with every timer: a signalled request is stale if nothing has left the send queue for
-// longer than the device tries (docs/protocol.md 1.9).
+// Looked at with every timer: what waits is stale if nothing has left the send queue, and the peer
+// has counted nothing, for longer than the device tries (docs/protocol.md 1.9). The peer may just
+// not look, which a probe tells from a send queue that has stopped.
 bool Connection::stale_request() {
   const ops::Channel::Waiting waiting = channel_.waiting();
   const TimeNs now = monotonic_now();
-  const bool moved = !waiting.signalled || waiting.epoch != waiting_seen_.epoch ||
-                     waiting.retired != waiting_seen_.retired;
+  const bool waits = waiting.for_device || waiting.for_peer;
+  const bool moved = !waits || waiting.epoch != waiting_seen_.epoch ||
+                     waiting.retired != waiting_seen_.retired ||
+                     waiting.acked != waiting_seen_.acked;
   waiting_seen_ = waiting;
   if (moved || stuck_since_ == kNever) stuck_since_ = now;
   return !moved && now - stuck_since_ > plane_.fsm_config().probe_limit;
 }
 
-// The next look is far away: a submission wakes the machine.
 bool Connection::idle() const {
   const FsmConfig& config = plane_.fsm_config();
   return may_post(fsm_.state) && config.heartbeat != 0 &&
@@ -228,7 +230,10 @@ void Connection::watch_probe(TimeNs deadline) {
     home_.rail->poller().cancel_beacon(wr);
     probe_wr_ = 0;
     const bool ok = status == IBV_WC_SUCCESS + 1;
-    if (ok) channel_.probe_succeeded(probe_epoch_);
+    if (ok) {
+      channel_.probe_succeeded(probe_epoch_);
+      stuck_since_ = kNever;  // it answers: not asked again at once
+    }
     handle(simple_event(ok ? EventKind::ProbeOk : EventKind::ProbeFailed, probe_epoch_));
   });
 }

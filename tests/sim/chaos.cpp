@@ -10,10 +10,30 @@ namespace mend::sim {
 namespace {
 
 constexpr std::array<const char*, kKinds> kNames = {
-    "lose-request",   "lose-ack",    "refuse-post", "kill-one",     "kill-both",
-    "qp-fatal",       "false-alarm", "ctl-lost",    "ctl-doubled",  "ctl-late",
-    "ctl-epoch-late", "late-cqe",    "no-last-wqe", "create-fails", "modify-fails",
-    "port-flap",      "nap",         "psn-wrap",    "seq-wrap"};
+    "lose-request", "lose-ack",     "refuse-post",    "kill-one",
+    "kill-both",    "qp-fatal",     "false-alarm",    "ctl-lost",
+    "ctl-doubled",  "ctl-late",     "ctl-epoch-late", "late-cqe",
+    "no-last-wqe",  "create-fails", "modify-fails",   "port-flap",
+    "nap",          "psn-wrap",     "seq-wrap",       "ghost",
+    "drop-ack",     "no-cqe",       "late-fetch",     "late-place",
+    "late-flush",   "rnr",          "reuse-qpn"};
+
+// What the device is told for each of its kinds, but for the seed; at most so many hits.
+struct DeviceRule {
+  Kind kind;
+  const char* name;  // as the device counts it
+  const char* text;
+};
+constexpr std::array<DeviceRule, 8> kDeviceRules = {{
+    {Kind::Ghost, "ghost", "ghost:qp=rc:p=0.05:delay=3ms:limit=2"},
+    {Kind::DropAck, "drop-ack", "drop-ack:qp=rc:p=0.05:window=3:limit=2"},
+    {Kind::NoCqe, "no-cqe", "no-cqe:qp=rc:p=0.05:executed=yes:limit=1"},
+    {Kind::LateFetch, "late-fetch", "late-fetch:qp=rc:p=0.1:delay=2ms:limit=4"},
+    {Kind::LatePlace, "late-place", "late-place:qp=rc:p=0.2:delay=2ms:limit=4"},
+    {Kind::LateFlush, "late-flush", "late-flush:qp=rc:p=0.5:delay=2ms:limit=4"},
+    {Kind::Rnr, "rnr", "rnr:qp=rc:p=0.1:times=3:limit=4"},
+    {Kind::ReuseQpn, "reuse-qpn", "reuse-qpn:limit=8"},
+}};
 
 // One schedule while it runs.
 class Run {
@@ -36,6 +56,8 @@ class Run {
   bool hit(Kind kind, unsigned per_mille);
   void set_rules();
   void wrap_sequence();
+  void tell_device();
+  void count_device();
   Fate fate_of(const Request& request);
   UdFate fate_of_datagram();
   int fate_of_call(Call call);
@@ -85,6 +107,21 @@ void Run::wrap_sequence() {
   if (!world_->finish_traffic()) return world_->traffic().complain("no connection to start with");
   world_->run_for(20 * conn::kMillisecond);
   world_->set_sequence((std::uint64_t{1} << 32) - 1 - random_() % 8);
+}
+
+void Run::tell_device() {
+  for (const DeviceRule& rule : kDeviceRules)
+    if (has(rule.kind))
+      world_->fabric().add_faults(fmt::format("seed={}; {}", 1 + random_() % 1000000, rule.text));
+}
+
+void Run::count_device() {
+  for (const DeviceRule& rule : kDeviceRules) {
+    const std::uint64_t hits = has(rule.kind) ? world_->fabric().fault_hits(rule.name) : 0;
+    outcome_.hits[static_cast<unsigned>(rule.kind)] += hits;
+    outcome_.faults += hits;
+  }
+  world_->fabric().clear_faults();
 }
 
 Fate Run::fate_of(const Request&) {
@@ -176,7 +213,10 @@ Outcome Run::go() {
   enabled_ = plan_.from_start;
   for (unsigned i = 0; i < plan_.operations; ++i) {
     operation();
-    if (i == plan_.operations / 4) enabled_ = true;
+    if (i == plan_.operations / 4) {
+      enabled_ = true;
+      tell_device();
+    }
     spontaneous();
     const auto rounds = random_() % 6;
     for (unsigned round = 0; round < rounds; ++round) world_->round();
@@ -188,6 +228,7 @@ Outcome Run::go() {
     world_->run_for(1 + random_() % conn::kMillisecond);
   }
   enabled_ = false;
+  count_device();
   outcome_.complaints = world_->verdict();
   outcome_.recoveries = world_->sum("recoveries");
   outcome_.replayed = world_->sum("replayed");

@@ -32,6 +32,15 @@ enum class Kind : std::uint8_t {
   Nap,           // an application does not call into mend
   PsnWrap,       // packet sequence numbers start just before their end
   SeqWrap,       // so do the sequence numbers of messages
+  // What the device itself does (docs/softhca.md, fault schedules).
+  Ghost,      // a lost request reaches the old queue pair number later
+  DropAck,    // requests are executed unseen and the retries run out in their own time
+  NoCqe,      // a request never completes
+  LateFetch,  // payload is read, and the request executed, later
+  LatePlace,  // a write completes before its bytes arrive
+  LateFlush,  // LAST_WQE_REACHED comes before the flushed completions
+  Rnr,        // the responder is not ready
+  ReuseQpn,   // queue pair numbers come back at once
   Count
 };
 constexpr unsigned kKinds = static_cast<unsigned>(Kind::Count);

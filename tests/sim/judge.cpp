@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "softhca/engine/qp.h"
 
 namespace mend::sim {
@@ -33,14 +35,17 @@ void Judge::judge_message(std::size_t node, const conn::CtlMessage& message) {
 void Judge::look() {
   for (const softhca::WrLogEntry& entry : fabric_.log()) {
     if (entry.outcome == static_cast<std::uint8_t>(softhca::Outcome::NotReady)) ++not_ready_;
-    if (entry.outcome != static_cast<std::uint8_t>(softhca::Outcome::Done)) continue;
-    const Request* request = tap_.find(entry.src_qpn, entry.wr_id);
-    if (request == nullptr) continue;  // a datagram
+    if (entry.qp_type != IBV_QPT_RC || !entry.executed || entry.dest_node < 0) continue;
     ++executed_;
-    if (request->opcode == IBV_WR_SEND && request->length >= sizeof(ops::DataHeader))
-      judge_send(*request);
-    else if (request->opcode == IBV_WR_RDMA_WRITE)
-      judge_write(*request);
+    const auto from = static_cast<std::size_t>(entry.src_node);
+    const auto to = static_cast<std::size_t>(entry.dest_node);
+    if (entry.opcode == IBV_WR_SEND && entry.head_length >= sizeof(ops::DataHeader)) {
+      ops::DataHeader header;
+      std::memcpy(&header, entry.head.data(), sizeof header);
+      judge_send(from, to, header);
+    } else if (entry.opcode == IBV_WR_RDMA_WRITE) {
+      judge_write(to, entry.remote_addr);
+    }
   }
   fabric_.log().clear();
 }
@@ -49,25 +54,23 @@ void Judge::next_sequence(std::uint32_t seq) {
   for (auto& [pair, flow] : flows_) flow.first = seq - static_cast<std::uint32_t>(flow.executed);
 }
 
-void Judge::judge_send(const Request& request) {
-  Flow& flow = flows_[{request.node, request.peer}];
+void Judge::judge_send(std::size_t from, std::size_t to, const ops::DataHeader& header) {
+  Flow& flow = flows_[{from, to}];
   const std::uint32_t wanted = flow.first + static_cast<std::uint32_t>(flow.executed);
-  if (request.header.seq != wanted)
+  if (header.seq != wanted)
     traffic_.complain(fmt::format(
-        "the device executed SEND {} of {} -> {} {} {}", request.header.seq, request.node,
-        request.peer,
-        request.header.seq - wanted > 0x80000000u ? "again, before" : "out of order, for", wanted));
+        "the device executed SEND {} of {} -> {} {} {}", header.seq, from, to,
+        header.seq - wanted > 0x80000000u ? "again, before" : "out of order, for", wanted));
   else
     ++flow.executed;
-  if (request.header.kind == static_cast<std::uint8_t>(ops::Kind::Data)) ++flow.data;
+  if (header.kind == static_cast<std::uint8_t>(ops::Kind::Data)) ++flow.data;
 }
 
-void Judge::judge_write(const Request& request) {
-  const Traffic::PutName* put = traffic_.put_at(request.peer, request.remote_addr);
+void Judge::judge_write(std::size_t to, std::uint64_t address) {
+  const Traffic::PutName* put = traffic_.put_at(to, address);
   if (put == nullptr) return;  // an acknowledgement
-  if (++writes_[{request.peer, request.remote_addr}] > 1) ++put_repeats_;
-  const Flow& flow = flows_[{put->from, put->to}];
-  if (flow.data > put->notice)
+  if (++writes_[{to, address}] > 1) ++put_repeats_;
+  if (flows_[{put->from, put->to}].data > put->notice)
     traffic_.complain(
         fmt::format("the device executed a put {} -> {} behind message {} that told of it",
                     put->from, put->to, put->notice));

@@ -45,8 +45,8 @@ class Judge {
   };
 
   void judge_message(std::size_t node, const conn::CtlMessage& message);
-  void judge_send(const Request& request);
-  void judge_write(const Request& request);
+  void judge_send(std::size_t from, std::size_t to, const ops::DataHeader& header);
+  void judge_write(std::size_t to, std::uint64_t address);
 
   softhca::sim::Fabric& fabric_;
   Tap& tap_;

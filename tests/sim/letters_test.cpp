@@ -253,6 +253,19 @@ TEST(Letters, ApplicationSilentForAMinuteWhileThePeerRecovers) {
   EXPECT_GE(world.sum("recoveries"), 1);
 }
 
+// A send queue that stops at an unsignalled SEND: heartbeats flow, no completion is awaited, nothing
+// moves. Found by the explorer; the probe must tell.
+TEST(Letters, SendQueueThatStopsWithoutAnyCompletionAwaited) {
+  World world(Options{});
+  connect(world);
+  ASSERT_TRUE(world.fabric().add_faults("no-cqe:qp=rc:rank=0:op=send:n=1:limit=1"));
+  world.traffic().send(0, 1, 16);
+  world.traffic().send(0, 1, 17);
+  EXPECT_EQ(world.verdict(), "");
+  EXPECT_EQ(world.fabric().fault_hits("no-cqe"), 1u);
+  EXPECT_GE(world.sum("recoveries"), 1);
+}
+
 TEST(Letters, FinalizeDuringRecovery) {
   for (const std::size_t node : {0u, 1u}) {
     World world(Options{});

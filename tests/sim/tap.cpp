@@ -257,7 +257,6 @@ int Tap::post_connected(ibv_qp* qp, ibv_send_wr& wr, ibv_send_wr** bad) {
   if (saw_early && is_early(request)) saw_early(request);
   const Fate fate = on_request ? on_request(request) : Fate::Pass;
   if (fate == Fate::Refuse) return EIO;
-  qps_.at(qp->qp_num).requests[wr.wr_id] = request;
   if (fate == Fate::Pass) {
     if (qps_.at(qp->qp_num).deaf) wr.send_flags |= IBV_SEND_SIGNALED;
     return real_post_(qp, &wr, bad);
@@ -278,8 +277,7 @@ void Tap::make_deaf(QpInfo& info) {
   constexpr std::uint64_t kLongest = 2'000'000;
   if (info.deaf) return;
   info.deaf = true;
-  const std::uint64_t patience =
-      1 + (info.qp->qp_num * 7919ull + info.requests.size() * 104729ull) % kLongest;
+  const std::uint64_t patience = 1 + (info.qp->qp_num * 7919ull + info.life * 104729ull) % kLongest;
   later(patience, [this, qpn = info.qp->qp_num, life = info.life] {
     const auto it = qps_.find(qpn);
     if (it != qps_.end() && it->second.life == life) kill_qp(it->second.qp);
@@ -406,13 +404,6 @@ int Tap::filter(ibv_cq* cq, ibv_wc* entries, int count) {
     entries[kept++] = entry;
   }
   return kept;
-}
-
-const Request* Tap::find(std::uint32_t qpn, std::uint64_t wr_id) const {
-  const auto qp = qps_.find(qpn);
-  if (qp == qps_.end()) return nullptr;
-  const auto request = qp->second.requests.find(wr_id);
-  return request == qp->second.requests.end() ? nullptr : &request->second;
 }
 
 // --- by themselves ---

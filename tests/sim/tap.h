@@ -96,10 +96,6 @@ class Tap {
   // it was meant for.
   bool ghost_hits() const;
 
-  // Requests by queue pair and id, for whoever reads the device's log; as long as the queue pair
-  // exists.
-  const Request* find(std::uint32_t qpn, std::uint64_t wr_id) const;
-
  private:
   struct QpInfo {
     ibv_qp* qp = nullptr;
@@ -109,7 +105,6 @@ class Tap {
     ibv_cq* cq = nullptr;
     bool deaf = false;            // acknowledgements to it are lost
     std::deque<ibv_wc> withheld;  // what it does not know yet
-    std::map<std::uint64_t, Request> requests;
   };
   using WrKey = std::pair<std::uint32_t, std::uint64_t>;
 
