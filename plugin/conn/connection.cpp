@@ -8,6 +8,15 @@
 #include "plugin/verbs/log.h"
 
 namespace mend::conn {
+namespace {
+
+// States in which the service and the worker thread work on what the application waits for.
+bool healing(State state) {
+  return state == State::Fencing || state == State::Requesting || state == State::Nudging ||
+         state == State::Prepared;
+}
+
+}  // namespace
 
 ops::ChannelConfig Connection::channel_config(ControlPlane& plane, RailUnit& home,
                                               const RailAddress& remote,
@@ -98,6 +107,7 @@ void Connection::handle(const Event& event) {
     log(LogLevel::Debug, describe() + ": " + to_string(before) + " -> " + to_string(fsm_.state) +
                              " on " + to_string(event.kind) + ", epoch " +
                              std::to_string(fsm_.epoch.value));
+  if (healing(fsm_.state) != healing(before)) plane_.count_healing(healing(before) ? -1 : 1);
   for (const Action& action : actions) run(action);
   end_turn();
 }

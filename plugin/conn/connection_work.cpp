@@ -49,7 +49,7 @@ bool Connection::fence_now(FenceSample& sample, std::string& reason) {
     work_.qp = nullptr;
     work_.lane = false;
     home_.pool->park(qp, monotonic_now());
-    plane_.tend_pool(home_);
+    plane_.tend_pool_soon(home_);
     if (!report.fenced()) {
       reason = report.reason;
       return false;
@@ -101,7 +101,7 @@ void Connection::work_prepare(std::uint32_t work, Role role, Epoch epoch, const 
     note_trouble(why);
   }
   post(event);
-  plane_.tend_pool(home_);
+  plane_.tend_pool_soon(home_);
 }
 
 void Connection::work_connect(std::uint32_t work, const Endpoint& remote) {

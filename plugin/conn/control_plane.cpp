@@ -218,6 +218,12 @@ void ControlPlane::report_give_up(Peer& peer, std::string text) {
   attention_.store(true, std::memory_order_relaxed);
 }
 
+void ControlPlane::count_healing(int change) {
+  const std::lock_guard guard(mutex_);
+  healing_.fetch_add(change, std::memory_order_relaxed);
+  if (change > 0) attention_.store(true, std::memory_order_relaxed);
+}
+
 int ControlPlane::attention() {
   std::vector<std::pair<Peer*, std::string>> gave_up;
   std::vector<std::uint32_t> unknown;
@@ -225,7 +231,7 @@ int ControlPlane::attention() {
     const std::lock_guard guard(mutex_);
     gave_up.swap(gave_up_);
     unknown.swap(unknown_new_);
-    attention_.store(false, std::memory_order_relaxed);
+    attention_.store(healing(), std::memory_order_relaxed);
   }
   for (const std::uint32_t rank : unknown)
     if (upcalls_.unknown_peer != nullptr) upcalls_.unknown_peer(upcalls_.context, rank);
@@ -265,14 +271,23 @@ void ControlPlane::leave_handshake(Connection& connection) {
 void ControlPlane::tend_pool(RailUnit& unit) {
   if (auto filled = unit.pool->refill(); !filled)
     log(LogLevel::Info, "the pool of warm queue pairs stays short: " + filled.error().message);
-  const TimeNs next = unit.pool->reap(monotonic_now());
-  // One timer per pool: every fence comes here, and timers that each arm the next would add up in a
-  // storm of flaps.
-  if (next >= unit.reap_at || !service_) return;
-  unit.reap_at = next;
-  service_->arm(next, [this, &unit] {
-    worker_->submit([this, &unit] {
-      unit.reap_at = kNever;
+  tend_pool_at(unit, unit.pool->reap(monotonic_now()));
+}
+
+// Creating a queue pair may take milliseconds: not while the connection that took one waits.
+void ControlPlane::tend_pool_soon(RailUnit& unit) {
+  tend_pool_at(unit, after(monotonic_now(), kTendDelay));
+}
+
+// One timer counts per pool: every fence comes here, and timers that each arm the next would add up
+// in a storm of flaps. One that was overtaken by an earlier one does nothing.
+void ControlPlane::tend_pool_at(RailUnit& unit, TimeNs when) {
+  if (when >= unit.tend_at || !service_) return;
+  unit.tend_at = when;
+  service_->arm(when, [this, &unit, when] {
+    worker_->submit([this, &unit, when] {
+      if (unit.tend_at != when) return;
+      unit.tend_at = kNever;
       tend_pool(unit);
     });
   });

@@ -36,6 +36,8 @@ namespace mend::conn {
 
 // After a switch failed, a thousand connections would all try at once and starve each other.
 constexpr std::size_t kMostHandshakes = 32;
+// How long after a recovery took a warm queue pair the pool is filled up again.
+constexpr TimeNs kTendDelay = 20 * kMillisecond;
 
 class ControlPlane {
  public:
@@ -72,7 +74,9 @@ class ControlPlane {
   void enter_handshake(Connection& connection, std::function<void()> start);
   void leave_handshake(Connection& connection);
   void qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch);  // null: no longer
-  void tend_pool(RailUnit& unit);  // reap what has lingered, refill what was taken
+  // Worker thread. Reap what has lingered, refill what was taken: now, or when recovery is over.
+  void tend_pool(RailUnit& unit);
+  void tend_pool_soon(RailUnit& unit);
   void report_give_up(Peer& peer, std::string text);
 
   // For the transport.
@@ -84,6 +88,10 @@ class ControlPlane {
   }
   // Somebody has to call attention(); read by every progress call.
   const std::atomic<bool>& attention_flag() const { return attention_; }
+  // A connection is being opened or repaired: the threads of this process have something to do that
+  // the application waits for.
+  bool healing() const { return healing_.load(std::memory_order_relaxed) > 0; }
+  void count_healing(int change);  // service thread
   int attention();  // progress: calls gave_up and unknown_peer upcalls; returns how many
   std::uint64_t dropped(DropReason reason) const {
     return drops_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);
@@ -101,6 +109,7 @@ class ControlPlane {
   };
 
   Result<void> make_connections(Peer& peer);
+  void tend_pool_at(RailUnit& unit, TimeNs when);
   RailAddress const* match_rail(const Peer& peer, std::uint32_t k, const RailUnit& mine) const;
   void on_control_readable(std::size_t rail);
   void on_datagram(std::size_t rail, std::span<const std::byte> bytes, const UdSource& source);
@@ -141,6 +150,7 @@ class ControlPlane {
   std::mt19937_64 random_;
 
   std::atomic<bool> attention_{false};
+  std::atomic<int> healing_{0};  // connections between Fencing and Prepared
   std::array<std::atomic<std::uint64_t>, kDropReasons>
       drops_{};  // datagrams thrown away, by reason
 

@@ -16,7 +16,7 @@ struct RailUnit {
   std::unique_ptr<QpPool> pool;
   std::unique_ptr<UdChannel> control;
   DeviceKind kind = DeviceKind::Verbs;
-  TimeNs reap_at = kNever;  // when the pool is looked at next; worker thread
+  TimeNs tend_at = kNever;  // when the pool is looked at next; worker thread
   TimeNs starved_at = 0;    // when the user was last told; worker thread
 };
 

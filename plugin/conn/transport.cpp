@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "ops/frag_pool.h"
 #include "ops/poller.h"
@@ -177,7 +178,13 @@ int Transport::progress(RailId rail) {
   return events;
 }
 
-int Transport::attend() { return impl_->plane->attention(); }
+// Where ranks have a core each, the thread that polls and those that repair share it: without the
+// yield every step of a recovery would wait for the end of a time slice.
+int Transport::attend() {
+  const int events = impl_->plane->attention();
+  if (events == 0 && impl_->plane->healing()) std::this_thread::yield();
+  return events;
+}
 
 bool Transport::flushed() const {
   bool quiet = true;
