@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "plugin/verbs/bare.h"
+
 namespace mend::conn {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr TimeNs kLongestPause = 4 * kMillisecond;
 }  // namespace
 
 void AckTimer::watch(ops::Channel& channel) {
+  if constexpr (!kWatches) return;
   const std::lock_guard guard(mutex_);
   watched_.push_back(&channel);
   if (std::exchange(armed_, true)) return;

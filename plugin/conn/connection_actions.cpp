@@ -8,6 +8,7 @@
 #include "plugin/conn/connection.h"
 #include "plugin/conn/control_plane.h"
 #include "plugin/conn/raise_max.h"
+#include "plugin/verbs/bare.h"
 #include "plugin/verbs/gid.h"
 #include "plugin/verbs/log.h"
 #include "plugin/verbs/wc_status.h"
@@ -161,6 +162,8 @@ void Connection::start_replay(const Action& action) {
 // The machine moves its one timer with almost every step, and the service cannot take one back:
 // only a time before all that are pending needs another. A recovery leaves none behind.
 void Connection::arm(TimeNs at) {
+  if constexpr (!kWatches)
+    if (may_post(fsm_.state)) return;
   wanted_at_ = at;
   if (at == kNever || (!pending_timers_.empty() && pending_timers_.back() <= at)) return;
   pending_timers_.push_back(at);

@@ -6,6 +6,7 @@
 
 #include "ops/recv_pool.h"
 #include "plugin/conn/clock.h"
+#include "plugin/verbs/bare.h"
 #include "plugin/verbs/log.h"
 
 namespace mend::conn {
@@ -28,7 +29,7 @@ FsmConfig make_fsm_config(const Params& params) {
   config.backoff.lowest = from_ms(params.reconnect_backoff_min_ms);
   config.backoff.highest = from_ms(params.reconnect_backoff_max_ms);
   config.max_outage = static_cast<TimeNs>(params.max_outage_s) * kSecond;
-  config.heartbeat = from_ms(params.heartbeat_interval_ms);
+  config.heartbeat = kWatches ? from_ms(params.heartbeat_interval_ms) : 0;
   config.heartbeat_misses = static_cast<std::uint32_t>(params.heartbeat_misses);
   config.heartbeat_idle = static_cast<TimeNs>(params.heartbeat_idle_s) * kSecond;
   config.probe_limit = probe_limit(params);
