@@ -248,8 +248,11 @@ Plan plan_of(std::uint64_t seed, std::uint32_t allowed) {
   plan.nodes = random() % 8 == 0 ? 3 : 2;
   // A few kinds at a time: too many at once hide each other.
   const auto kinds = 1 + random() % 4;
-  for (unsigned i = 0; i < kinds; ++i) plan.kinds |= 1u << random() % kKinds;
-  plan.kinds &= allowed;
+  std::vector<unsigned> choice;
+  for (unsigned i = 0; i < kKinds; ++i)
+    if ((allowed & 1u << i) != 0) choice.push_back(i);
+  for (unsigned i = 0; i < kinds && !choice.empty(); ++i)
+    plan.kinds |= 1u << choice[random() % choice.size()];
   plan.faults = 1 + static_cast<unsigned>(random() % 6);
   plan.operations = 8 + static_cast<unsigned>(random() % 24);
   constexpr std::array<TimeNs, 4> kPauses = {0, 100'000, 5 * conn::kMillisecond,

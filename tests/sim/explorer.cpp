@@ -21,7 +21,7 @@ using namespace mend::sim;
 void trace(mend::LogLevel, std::string_view text) { fmt::print(stderr, "{}\n", text); }
 
 std::uint32_t mask_of(const std::vector<std::string>& names) {
-  if (names.empty()) return ~0u;
+  if (names.empty() || names.front() == "all") return ~0u;
   std::uint32_t mask = 0;
   for (unsigned i = 0; i < kKinds; ++i)
     for (const std::string& name : names)
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
   app.add_option("--count", count, "how many schedules");
   app.add_option("--from", from, "first seed");
   app.add_option("--seed", seed, "run this one only, with a trace");
-  app.add_option("--kinds", kinds, "only these kinds of faults")->delimiter(',');
+  app.add_option("--kinds", kinds, "only these kinds of faults, or all")->delimiter(',');
   app.add_option("--most-failures", most_failures, "stop after so many failures");
   app.add_option("--expect", expected, "a schedule must fail, with one of these in its complaints");
   CLI11_PARSE(app, argc, argv);

@@ -253,8 +253,48 @@ TEST(Letters, ApplicationSilentForAMinuteWhileThePeerRecovers) {
   EXPECT_GE(world.sum("recoveries"), 1);
 }
 
-// A send queue that stops at an unsignalled SEND: heartbeats flow, no completion is awaited, nothing
-// moves. Found by the explorer; the probe must tell.
+// (r): the only device of a process dies: it gives up on its peers, by name and once each; the
+// others go on.
+TEST(Letters, DeviceFatalIsNamedAndHarmsNobodyElse) {
+  Options options;
+  options.nodes = 3;
+  World world(options);
+  for (std::size_t a = 0; a < 3; ++a)
+    for (std::size_t b = a + 1; b < 3; ++b) mixed(world, a, b);
+  ASSERT_TRUE(world.finish_traffic());
+  ASSERT_TRUE(world.fabric().add_faults("device-fatal:rank=0:at=1ms"));
+  world.run_for(2 * kMillisecond);
+  world.traffic().send(0, 1, 16);
+  world.run_for(5 * kSecond);
+  EXPECT_EQ(world.fabric().fault_hits("device-fatal"), 1u);
+  ASSERT_FALSE(world.gave_up(0).empty());
+  EXPECT_NE(world.gave_up(0).front().find("softhca0"), std::string::npos)
+      << world.gave_up(0).front();
+  EXPECT_LE(world.gave_up(0).size(), 2u);
+  EXPECT_TRUE(world.gave_up(2).empty());
+  const std::uint64_t before = world.traffic().finished();
+  mixed(world, 1, 2);
+  world.run_for(1 * kSecond);
+  EXPECT_EQ(world.traffic().finished(), before + 10);
+  EXPECT_EQ(world.traffic().complaints(), std::vector<std::string>{});
+}
+
+// An outage longer than max_outage is given up once, and not before.
+TEST(Letters, DeadlineGivesUpOnce) {
+  Options options;
+  options.params.max_outage_s = 10;
+  World world(options);
+  connect(world);
+  world.fabric().set_port(0, 1, false);
+  world.traffic().send(0, 1, 16);
+  world.run_for(9 * kSecond);
+  EXPECT_TRUE(world.gave_up(0).empty());
+  world.run_for(20 * kSecond);
+  EXPECT_EQ(world.gave_up(0).size(), 1u);
+}
+
+// A send queue that stops at an unsignalled SEND: heartbeats flow, no completion is awaited,
+// nothing moves. Found by the explorer; the probe must tell.
 TEST(Letters, SendQueueThatStopsWithoutAnyCompletionAwaited) {
   World world(Options{});
   connect(world);
