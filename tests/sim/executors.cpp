@@ -8,8 +8,6 @@ namespace mend::sim {
 
 // --- service ---
 
-SimService::~SimService() = default;
-
 Result<void> SimService::watch(int fd, Task on_readable) {
   watches_[fd] = std::move(on_readable);
   return {};
@@ -91,7 +89,6 @@ bool SimService::run_readable(Random& random) {
 // --- worker ---
 
 SimWorker::SimWorker() : fiber_([this] { loop(); }) {}
-SimWorker::~SimWorker() = default;
 
 void SimWorker::loop() {
   while (true) {

@@ -25,7 +25,6 @@ using Random = std::mt19937_64;
 
 class SimService final : public conn::Service {
  public:
-  ~SimService() override;
   Result<void> watch(int fd, Task on_readable) override;
   void unwatch(int fd) override;
   void post(Task task) override;
@@ -56,7 +55,6 @@ class SimService final : public conn::Service {
 class SimWorker final : public conn::WorkQueue {
  public:
   SimWorker();
-  ~SimWorker() override;
   void submit(std::function<void()> job) override;
   void stop() override;
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -85,9 +86,7 @@ int report(const Totals& totals, std::uint32_t mask) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{"Runs random schedules of faults and traffic on simulated mend processes"};
   std::uint64_t count = 1000, from = 1, seed = 0;
   unsigned most_failures = 5;
@@ -124,4 +123,15 @@ int main(int argc, char** argv) {
     return 1;
   }
   return report(totals, mask);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "explorer: %s\n", error.what());
+    return 2;
+  }
 }

@@ -17,6 +17,7 @@ namespace mend::sim {
 class Fiber {
  public:
   explicit Fiber(std::function<void()> body);
+  ~Fiber() = default;
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 

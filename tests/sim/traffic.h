@@ -37,6 +37,7 @@ struct Party {
 class Traffic {
  public:
   explicit Traffic(std::deque<Party>& parties);
+  ~Traffic() = default;
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
