@@ -168,6 +168,13 @@ class Statistics(unittest.TestCase):
     def test_a_file_left_in_shared_memory(self) -> None:
         self.expect("file left", mend_run(stats_of(0), stats_of(1), left_files=["/dev/shm/x"]))
 
+    def test_a_spawned_job_counts_too(self) -> None:
+        child = {"2.0": json.dumps(stats_of(0, sends=7, recvs=6)) + "\n"}
+        family = mend_run(stats_of(0), stats_of(1), spawned_text=child)
+        self.expect("statistics of 1 spawned processes", family)
+        self.expect("17 messages were sent, 16", family, more_ranks=True)
+        self.expect("statistics of 0 spawned processes", mend_run(stats_of(0), stats_of(1)), more_ranks=True)
+
     def test_noise_and_sanitizer_reports(self) -> None:
         talk = "mpi-test ok payload=1\n"
         self.expect("not silent", mend_run(stats_of(0), stats_of(1), output=talk + "[mend] hello"))

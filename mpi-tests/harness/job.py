@@ -50,6 +50,7 @@ class Result:
     left_files: list[str]
     stats_text: dict[int, str]  # rank -> content of its stats file
     mpirun_pid: int = 0
+    spawned_text: dict[str, str] = field(default_factory=dict)  # "job.rank" of a spawned job -> the same
 
 
 def mca_arguments(job: Job) -> list[str]:
@@ -102,6 +103,20 @@ def processes_of(run_id: str) -> dict[int, str]:
             continue
         if state != "Z":
             found[int(entry.name)] = words.strip()
+    return found
+
+
+def ranks_of(run_id: str, program: str) -> dict[int, int]:
+    """rank -> pid of the processes of a job that run `program`."""
+    found = {}
+    for pid, words in processes_of(run_id).items():
+        if Path(words.split(" ")[0]).name != program:
+            continue
+        try:
+            variables = (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        found |= {int(v.partition(b"=")[2]): pid for v in variables if v.startswith(b"OMPI_COMM_WORLD_RANK=")}
     return found
 
 
@@ -201,11 +216,12 @@ class Running:
         if not keep_files:
             for name in files:
                 Path(name).unlink(missing_ok=True)
-        stats = {int(p.suffix[1:]): p.read_text(errors="replace")
-                 for p in Path(self.directory.name).glob("stats.*") if p.suffix[1:].isdigit()}
+        stats = {p.name.partition(".")[2]: p.read_text(errors="replace")
+                 for p in Path(self.directory.name).glob("stats.*")}
         self.directory.cleanup()
-        return Result(self.process.returncode, output, seconds, timed_out, left, files, stats,
-                      self.process.pid)
+        return Result(self.process.returncode, output, seconds, timed_out, left, files,
+                      {int(name): text for name, text in stats.items() if name.isdigit()}, self.process.pid,
+                      {name: text for name, text in stats.items() if not name.isdigit()})
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started

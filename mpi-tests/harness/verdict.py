@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.job import Result
@@ -24,7 +25,7 @@ class Demands:
     moves: tuple[str, ...] = ()  # counters that must not be 0
     still: tuple[str, ...] = ()  # counters that must be 0
     idle: bool = False  # the program sends nothing between ranks of its own
-    more_ranks: bool = False  # spawned jobs write statistics under the same ranks
+    more_ranks: bool = False  # the program spawns a job, which writes statistics of its own
     rails: int = 1
     healthy: bool = True  # nothing broke on purpose, so nothing may have been healed
     quiet: bool = True  # mend says nothing at verbosity 0
@@ -33,14 +34,23 @@ class Demands:
 
 def ledger(result: Result) -> tuple[dict[int, dict], list[str]]:
     """rank -> statistics, and what is wrong with the files."""
+    return parsed(result.stats_text, lambda rank: rank)
+
+
+def spawned(result: Result) -> tuple[dict[str, dict], list[str]]:
+    """The same of spawned jobs: "job.rank" -> statistics."""
+    return parsed(result.spawned_text, lambda name: int(name.rpartition(".")[2]))
+
+
+def parsed(texts: dict, rank_of: Callable) -> tuple[dict, list[str]]:
     stats, wrong = {}, []
-    for rank, text in result.stats_text.items():
+    for rank, text in texts.items():
         lines = text.splitlines()
         try:
             if len(lines) != 1:
                 raise ValueError(f"{len(lines)} lines")
             stats[rank] = json.loads(lines[0])
-            if stats[rank]["rank"] != rank:
+            if stats[rank]["rank"] != rank_of(rank):
                 raise ValueError(f"it says rank {stats[rank]['rank']}")
         except (ValueError, KeyError, TypeError) as error:
             wrong.append(f"statistics of rank {rank} are not one JSON line: {error}")
@@ -71,16 +81,19 @@ def mend_faults(result: Result, demands: Demands, payload: int) -> list[str]:
     if missing:
         wrong.append(f"no statistics from rank(s) {missing}: mend was not in use there")
         return wrong
+    children, wrong_too = spawned(result)
+    wrong += wrong_too
+    if bool(children) != (demands.more_ranks and "spawn: refused" not in result.output):
+        wrong.append(f"statistics of {len(children)} spawned processes")
+    stats |= children
     if not demands.idle and sum(total(stats, name) for name in ("sends", "puts", "gets")) == 0:
         wrong.append("mend moved nothing")
     wrong += [f"{name} is 0" for name in demands.moves if total(stats, name) == 0]
     wrong += [f"{name} is {total(stats, name)}" for name in demands.still if total(stats, name)]
-    if not demands.more_ranks:
-        if gap := payload_gap(stats, payload):
-            wrong.append(gap)
-        if total(stats, "sends") != total(stats, "recvs"):
-            wrong.append(f"{total(stats, 'sends')} messages were sent, {total(stats, 'recvs')} "
-                         "received")
+    if gap := payload_gap(stats, payload):
+        wrong.append(gap)
+    if total(stats, "sends") != total(stats, "recvs"):
+        wrong.append(f"{total(stats, 'sends')} messages were sent, {total(stats, 'recvs')} received")
     for name in ("dup_rx", "srq_lost"):
         wrong += [f"rank {rank}: {name} is {one.get(name)}"
                   for rank, one in stats.items() if one.get(name) != 0]

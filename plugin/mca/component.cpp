@@ -240,9 +240,10 @@ void end_runtime() {
   rt.leaving = true;
   for (auto& module : rt.modules) module->upper_closed = true;
   rt.transport->close();
-  if (!write_stats(settings().stats, OPAL_PROC_MY_NAME.vpid, rt.transport->stats_json())) {
-    opal_output(0, "mend: the statistics cannot be written to %s.%u: %s", settings().stats.c_str(),
-                static_cast<unsigned>(OPAL_PROC_MY_NAME.vpid), std::strerror(errno));
+  const std::string suffix = stats_suffix(OPAL_PROC_MY_NAME.vpid, compat::spawned_job());
+  if (!write_stats(settings().stats, suffix, rt.transport->stats_json())) {
+    opal_output(0, "mend: the statistics cannot be written to %s.%s: %s", settings().stats.c_str(),
+                suffix.c_str(), std::strerror(errno));
   }
   rt.registrations.reset();
   g_runtime = nullptr;

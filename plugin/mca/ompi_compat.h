@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -134,6 +135,13 @@ inline std::uint32_t job_size() {
   OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &job, &out, OPAL_UINT32);
 #endif
   return rc == OPAL_SUCCESS ? size : 0;
+}
+
+// The number of this job among those of one mpirun if MPI_Comm_spawn started it: its processes are
+// told where their parents listen.
+inline std::optional<std::uint32_t> spawned_job() {
+  if (std::getenv("OMPI_PARENT_PORT") == nullptr) return std::nullopt;
+  return OPAL_PROC_MY_NAME.jobid & 0xffffU;
 }
 
 // Other processes of this job on this host.

@@ -134,7 +134,7 @@ constexpr TextParam kTexts[] = {
      "Whether further rails are held in reserve for a failed one: on | off", OPAL_INFO_LVL_4},
     {"stats", &TextStorage::stats, nullptr,
      "Where the statistics of each process go at the end, as one line of JSON: PREFIX (to the file "
-     "PREFIX.<rank>) or stderr; empty: nowhere",
+     "PREFIX.<rank>, of a spawned job PREFIX.<job>.<rank>) or stderr; empty: nowhere",
      OPAL_INFO_LVL_3},
 };
 

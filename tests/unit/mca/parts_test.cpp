@@ -52,30 +52,35 @@ class StatsFile : public testing::Test {
 };
 
 TEST_F(StatsFile, PrefixGetsTheRank) {
-  EXPECT_TRUE(write_stats((directory_ / "out").string(), 12, R"({"sends":3})"));
+  EXPECT_TRUE(write_stats((directory_ / "out").string(), stats_suffix(12, {}), R"({"sends":3})"));
   EXPECT_EQ(content("out.12"), "{\"sends\":3}\n");
 }
 
+TEST_F(StatsFile, SpawnedJobsHaveTheirOwn) {
+  EXPECT_TRUE(write_stats((directory_ / "out").string(), stats_suffix(12, 2), "{}"));
+  EXPECT_EQ(content("out.2.12"), "{}\n");
+}
+
 TEST_F(StatsFile, SecondRunReplacesTheFirst) {
-  ASSERT_TRUE(write_stats((directory_ / "out").string(), 0, R"({"sends":1234567})"));
-  ASSERT_TRUE(write_stats((directory_ / "out").string(), 0, "{}"));
+  ASSERT_TRUE(write_stats((directory_ / "out").string(), "0", R"({"sends":1234567})"));
+  ASSERT_TRUE(write_stats((directory_ / "out").string(), "0", "{}"));
   EXPECT_EQ(content("out.0"), "{}\n");
 }
 
 TEST_F(StatsFile, MissingDirectoryIsReported) {
-  EXPECT_FALSE(write_stats((directory_ / "none" / "out").string(), 0, "{}"));
+  EXPECT_FALSE(write_stats((directory_ / "none" / "out").string(), "0", "{}"));
   EXPECT_EQ(errno, ENOENT);
 }
 
 TEST_F(StatsFile, EmptyDestinationWritesNothing) {
   testing::internal::CaptureStderr();
-  EXPECT_TRUE(write_stats("", 0, "{}"));
+  EXPECT_TRUE(write_stats("", "0", "{}"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(StatsFile, Stderr) {
   testing::internal::CaptureStderr();
-  EXPECT_TRUE(write_stats("stderr", 5, R"({"rank":5})"));
+  EXPECT_TRUE(write_stats("stderr", "5", R"({"rank":5})"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "{\"rank\":5}\n");
 }
 
