@@ -35,13 +35,13 @@ const char* advice(GiveUpReason reason) {
     case GiveUpReason::DataLoss:
     case GiveUpReason::Corrupt:
       return "This should never happen: please report it with the logs of both processes "
-             "(btl_mend_verbose 50)";
+             "(btl_base_verbose 50)";
     case GiveUpReason::FenceFailed:
       return "The device does not obey any more: look for its driver in the kernel's log, reset it";
     case GiveUpReason::LocalError:
       return "A new queue pair would meet the same fault; if a device is named, look for its "
              "driver "
-             "in the kernel's log, else run the job with btl_mend_verbose 50 and report it";
+             "in the kernel's log, else run the job with btl_base_verbose 50 and report it";
     case GiveUpReason::FlushExpired:
       return "What was not acknowledged by now may be lost";
     case GiveUpReason::None:
