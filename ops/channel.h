@@ -150,6 +150,9 @@ class alignas(64) Channel {
   // Nothing undone in the log, no atomic unanswered, nothing to acknowledge (callbacks: see
   // Poller).
   bool quiet() const;
+  // At most so many SENDs beyond the peer's ack from now on, at least 1, never more than the
+  // configured window; what was posted before stays. From the connection layer.
+  void limit_window(std::uint32_t most);
   bool posting() const {  // a lane is up and may post (Replaying or Active)
     return state_.load(std::memory_order_relaxed) == LaneState::Posting;
   }

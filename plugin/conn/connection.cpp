@@ -133,6 +133,8 @@ void Connection::on_message(const CtlMessage& message, const UdSource& source) {
   Event event = message_event(message);
   event.not_met = message.type == MsgType::Busy && message.src_conn == kNoConn;
   handle(event);
+  const bool heartbeat = message.type == MsgType::Hb || message.type == MsgType::HbAck;
+  if (heartbeat && in_use() && message.epoch == fsm_.epoch) fit_window(message.srq_free);
   if (message.type == MsgType::KeyReq) answer_keys(message);
   if (message.type == MsgType::KeyRep) take_keys(message);
 }

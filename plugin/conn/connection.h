@@ -33,6 +33,7 @@ struct ConnectionStats {
   std::atomic<std::uint64_t> stale_messages{0};  // of another epoch, or without meaning then
   std::atomic<std::uint64_t> misses{0};          // heartbeats without an answer in time
   std::atomic<std::uint64_t> false_alarms{0};    // probes that succeeded
+  std::atomic<std::uint64_t> slowed{0};          // times the window was narrowed for the peer
 };
 
 class Connection {
@@ -57,8 +58,10 @@ class Connection {
   void post(const Event& event);        // any thread: handled soon on the service thread
   void handle(const Event& event);      // service thread
   void on_message(const CtlMessage& message,
-                  const UdSource& source);    // service thread; already accepted
-  void answer(const CtlMessage& message);     // service thread: as it is
+                  const UdSource& source);              // service thread; already accepted
+  void answer(const CtlMessage& message);               // service thread: as it is
+  void tell_free_buffers();                             // service thread: by a heartbeat at once
+  bool in_use() const { return may_post(fsm_.state); }  // service thread
   void path_moved();                          // service thread: this side's address has changed
   void device_lost(const std::string& what);  // service thread
   void close();                               // any thread: BYE after the log is empty
@@ -94,6 +97,8 @@ class Connection {
   void on_timer(TimeNs at);
   bool stale_request();
   bool idle() const;
+  void fit_window(std::uint32_t free_buffers);
+  void watch_window();
   void watch_flush();
   void watch_probe(TimeNs deadline);
   std::string describe() const;
@@ -145,7 +150,9 @@ class Connection {
   bool watching_flush_ = false;
   bool in_turn_ = false;               // it was let into a handshake
   bool may_post_before_loss_ = false;  // it was active: the next fence begins an outage
-  std::uint64_t probe_wr_ = 0;         // 0: no probe is out
+  TimeNs narrow_until_ = kNever;       // kNever: the window is as wide as configured
+  bool watching_window_ = false;
+  std::uint64_t probe_wr_ = 0;  // 0: no probe is out
   Epoch probe_epoch_;
   std::atomic<int> probe_status_{0};
   // The repair that the next replay waits for (docs/protocol.md 1.9).

@@ -127,7 +127,8 @@ void Connection::end_turn() {
 void Connection::answer(const CtlMessage& message) { plane_.send(home_, address_, message, this); }
 
 void Connection::send(const Action& action) {
-  const std::uint32_t srq_free = home_.rail->recv_pool().ledger().posted;
+  const std::uint32_t srq_free =
+      std::min(home_.rail->recv_pool().ledger().posted, home_.free_share);
   CtlMessage message = compose(fsm_, action, channel_.progress_now().rx_next, srq_free);
   stamp(message);
   plane_.send(home_, address_, message, this);
@@ -244,6 +245,7 @@ void Connection::watch_probe(TimeNs deadline) {
 void Connection::came_up(const Action& action) {
   stats_.ups.fetch_add(1, std::memory_order_relaxed);
   may_post_before_loss_ = true;
+  if (home_.free_share != kPlenty) tell_free_buffers();  // it may not have heard yet
   if (lost_at_ != kNever) {
     const TimeNs outage = monotonic_now() - lost_at_;
     raise_max(stats_.max_outage_us, outage / 1000);

@@ -219,6 +219,12 @@ void ControlPlane::report_give_up(Peer& peer, std::string text) {
   attention_.store(true, std::memory_order_relaxed);
 }
 
+void ControlPlane::report_warning(std::string text) {
+  const std::lock_guard guard(mutex_);
+  warnings_.push_back(std::move(text));
+  attention_.store(true, std::memory_order_relaxed);
+}
+
 void ControlPlane::count_healing(int change) {
   const std::lock_guard guard(mutex_);
   healing_.fetch_add(change, std::memory_order_relaxed);
@@ -228,17 +234,21 @@ void ControlPlane::count_healing(int change) {
 int ControlPlane::attention() {
   std::vector<std::pair<Peer*, std::string>> gave_up;
   std::vector<std::uint32_t> unknown;
+  std::vector<std::string> warnings;
   {
     const std::lock_guard guard(mutex_);
     gave_up.swap(gave_up_);
     unknown.swap(unknown_new_);
+    warnings.swap(warnings_);
     attention_.store(healing(), std::memory_order_relaxed);
   }
   for (const std::uint32_t rank : unknown)
     if (upcalls_.unknown_peer != nullptr) upcalls_.unknown_peer(upcalls_.context, rank);
+  for (const std::string& text : warnings)
+    if (upcalls_.warn != nullptr) upcalls_.warn(upcalls_.context, text);
   for (const auto& [peer, text] : gave_up)
     if (upcalls_.gave_up != nullptr) upcalls_.gave_up(upcalls_.context, peer, text);
-  return static_cast<int>(unknown.size() + gave_up.size());
+  return static_cast<int>(unknown.size() + warnings.size() + gave_up.size());
 }
 
 void ControlPlane::qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch) {

@@ -78,6 +78,7 @@ class ControlPlane {
   void tend_pool(RailUnit& unit);
   void tend_pool_soon(RailUnit& unit);
   void report_give_up(Peer& peer, std::string text);
+  void report_warning(std::string text);
 
   // For the transport.
   template <typename Fn>
@@ -92,7 +93,7 @@ class ControlPlane {
   // the application waits for.
   bool healing() const { return healing_.load(std::memory_order_relaxed) > 0; }
   void count_healing(int change);  // service thread
-  int attention();  // progress: calls gave_up and unknown_peer upcalls; returns how many
+  int attention();                 // progress: runs the upcalls that are due; returns how many
   std::uint64_t dropped(DropReason reason) const {
     return drops_[static_cast<std::size_t>(reason)].load(std::memory_order_relaxed);
   }
@@ -119,6 +120,9 @@ class ControlPlane {
   void on_qp_event(Nic& nic, const verbs::AsyncEvent& event);
   void on_srq_low(Nic& nic, const verbs::AsyncEvent& event);
   void relieve(RailUnit& unit);
+  void share_what_is_left(RailUnit& unit);
+  void arm_again(RailUnit& unit);
+  void set_free_share(RailUnit& unit, std::uint32_t share);
   void on_port_event(Nic& nic, const verbs::AsyncEvent& event);
   void on_fatal_event(Nic& nic, const verbs::AsyncEvent& event);
   void resolve_then_send(RailUnit& via, const UdAddress& to, std::vector<std::byte> bytes,
@@ -146,6 +150,7 @@ class ControlPlane {
   std::map<std::uint32_t, Unknown> unknown_;  // by rank, the latest request of each
   std::vector<std::uint32_t> unknown_new_;    // not yet reported upwards
   std::vector<std::pair<Peer*, std::string>> gave_up_;
+  std::vector<std::string> warnings_;
   std::map<std::pair<std::uint8_t, std::uint32_t>, QpUser> qp_users_;  // by rail and QP number
   std::mt19937_64 random_;
 

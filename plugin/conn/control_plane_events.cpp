@@ -1,6 +1,10 @@
 // Asynchronous events, on the service thread: what the error policy says about each.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include "plugin/conn/control_plane.h"
 #include "plugin/conn/error_policy.h"
 #include "plugin/verbs/log.h"
@@ -12,6 +16,8 @@ namespace {
 // tell when it runs low.
 constexpr TimeNs kStarvingPause = 10 * kSecond;
 constexpr TimeNs kRearmPause = 100 * kMillisecond;
+// A device that is asked while it is low tells at once: silence for so long means that it is not.
+constexpr TimeNs kCalmAfter = 10 * kMillisecond;
 
 bool same_address(const PortView& a, const PortView& b) {
   return a.gid.gid == b.gid.gid && a.gid.index == b.gid.index && a.info.lid == b.info.lid &&
@@ -50,21 +56,61 @@ void ControlPlane::on_async_readable(Nic& nic) {
 void ControlPlane::on_srq_low(Nic& nic, const verbs::AsyncEvent& event) {
   for (RailUnit& unit : rails_) {
     if (&unit.rail->nic() != &nic || unit.rail->srq() != event.srq) continue;
+    ++unit.low_events;
     worker_->submit([this, &unit] { relieve(unit); });
   }
 }
 
-// Worker. Where no buffers can be added, a line names who holds them, now and then, and the device
-// is asked again after a pause: it would tell at every message.
+// Worker. Where no buffers can be added, the user is told who holds them, now and then, and the
+// device is asked again after a pause: it would tell at every message.
 void ControlPlane::relieve(RailUnit& unit) {
-  if (unit.rail->relieve_srq()) return unit.rail->watch_srq();
+  if (unit.rail->relieve_srq()) {
+    service_->post([this, &unit] { set_free_share(unit, kPlenty); });
+    return unit.rail->watch_srq();
+  }
+  service_->post([this, &unit] { share_what_is_left(unit); });
   const TimeNs now = monotonic_now();
   if (unit.starved_at == 0 || now - unit.starved_at >= kStarvingPause) {
     unit.starved_at = now;
-    log(LogLevel::Warn, unit.rail->srq_holders());
+    std::string who = unit.rail->srq_holders();
+    log(LogLevel::Warn, who);
+    report_warning(std::move(who));
   }
-  service_->arm(now + kRearmPause,
-                [this, &unit] { worker_->submit([&unit] { unit.rail->watch_srq(); }); });
+  service_->arm(now + kRearmPause, [this, &unit] { arm_again(unit); });
+}
+
+// Service thread. Where no event follows, there is enough again.
+void ControlPlane::arm_again(RailUnit& unit) {
+  const auto look = [this, &unit, events = unit.low_events] {
+    if (unit.low_events == events) set_free_share(unit, kPlenty);
+  };
+  worker_->submit([this, &unit, look] {
+    unit.rail->watch_srq();
+    service_->arm(after(monotonic_now(), kCalmAfter), look);
+  });
+}
+
+// Service thread. Whoever sends here may have as much under way as is his part of the buffers that
+// are surely left: the rest would only be refused, again and again, by the device.
+void ControlPlane::share_what_is_left(RailUnit& unit) {
+  std::uint32_t users = 0;
+  each_connection([&](const Connection& connection) {
+    users += connection.home_rail() == unit.rail->id() && connection.in_use() ? 1 : 0;
+  });
+  set_free_share(unit, std::max(unit.rail->low_watermark() / std::max(users, 1u), 1u));
+}
+
+void ControlPlane::set_free_share(RailUnit& unit, std::uint32_t share) {
+  if (unit.free_share == share) return;
+  const bool news = share == kPlenty || unit.free_share == kPlenty;
+  unit.free_share = share;
+  if (!news) return;  // the heartbeats tell
+  std::vector<Connection*> tell;
+  each_connection([&](Connection& connection) {
+    if (connection.home_rail() == unit.rail->id() && connection.in_use())
+      tell.push_back(&connection);
+  });
+  for (Connection* connection : tell) connection->tell_free_buffers();
 }
 
 void ControlPlane::on_qp_event(Nic& nic, const verbs::AsyncEvent& event) {

@@ -2,6 +2,7 @@
 // Thread contract: that of its parts.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "plugin/conn/modex.h"
@@ -11,6 +12,8 @@
 
 namespace mend::conn {
 
+constexpr std::uint32_t kPlenty = ~0u;
+
 struct RailUnit {
   std::unique_ptr<Rail> rail;
   std::unique_ptr<QpPool> pool;
@@ -18,6 +21,10 @@ struct RailUnit {
   DeviceKind kind = DeviceKind::Verbs;
   TimeNs tend_at = kNever;  // when the pool is looked at next; worker thread
   TimeNs starved_at = 0;    // when the user was last told; worker thread
+  // Service thread: what one connection may count on while receive buffers are short, and how often
+  // they have run low.
+  std::uint32_t free_share = kPlenty;
+  std::uint64_t low_events = 0;
 };
 
 }  // namespace mend::conn

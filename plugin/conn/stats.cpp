@@ -33,7 +33,8 @@ const std::array<const char*, kStats> kStatNames = {"sends",
                                                     "max_outage_us",
                                                     "repairs",
                                                     "ctl_dropped",
-                                                    "ctl_stale"};
+                                                    "ctl_stale",
+                                                    "slowed"};
 
 std::string Stats::to_json() const {
   nlohmann::ordered_json line;

@@ -45,6 +45,7 @@ enum class Stat : std::uint8_t {
   Repairs,          // operations whose keys or memory were renewed after a refusal
   CtlDropped,       // control datagrams that were damaged, forged or for somebody else
   CtlStale,         // control messages of another epoch, or without meaning in that state
+  Slowed,           // times a connection sent less at once because its peer was short of buffers
   Count
 };
 constexpr std::size_t kStats = static_cast<std::size_t>(Stat::Count);

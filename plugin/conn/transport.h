@@ -58,6 +58,8 @@ struct Upcalls {
   // A peer that was not added has asked for a connection: the layer above looks its modex up and
   // calls add_peer. Optional.
   void (*unknown_peer)(void* context, std::uint32_t rank) = nullptr;
+  // Something goes on, but so slowly that a person should know; text says what and why. Optional.
+  void (*warn)(void* context, const std::string& text) = nullptr;
   void* context = nullptr;
 };
 
@@ -132,7 +134,7 @@ class Transport {
     return events;
   }
   bool wants_attention() const { return attention_->load(std::memory_order_relaxed); }
-  int attend();          // runs the upcalls gave_up and unknown_peer
+  int attend();          // runs the upcalls gave_up, unknown_peer and warn
   bool flushed() const;  // no log entry and no callback outstanding anywhere
   void close();          // orderly end of all connections (BYE), bounded
 

@@ -68,6 +68,7 @@ Stats Transport::Impl::collect() const {
     add(Stat::CtlStale, connection.stats().stale_messages);
     add(Stat::HeartbeatMisses, connection.stats().misses);
     add(Stat::HbFalseAlarm, connection.stats().false_alarms);
+    add(Stat::Slowed, connection.stats().slowed);
     std::int64_t& longest = stats[Stat::MaxOutageUs];
     longest =
         std::max(longest, number(connection.stats().max_outage_us.load(std::memory_order_relaxed)));

@@ -103,6 +103,10 @@ void on_unknown_peer(void* context, std::uint32_t rank) {
   meet_peer(*static_cast<Runtime*>(context), rank);
 }
 
+void on_warning(void* /*context*/, const std::string& text) {
+  tell_user("slow", opal_process_info.nodename, OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), text.c_str());
+}
+
 bool versions_match() {
   const std::string built = compat::built_series();
   const std::string running = compat::running_series();
@@ -166,6 +170,7 @@ std::unique_ptr<Runtime> start_runtime() {
   upcalls.receive = &on_receive;
   upcalls.gave_up = &on_gave_up;
   upcalls.unknown_peer = &on_unknown_peer;
+  upcalls.warn = &on_warning;
   upcalls.context = rt.get();
   auto transport = conn::Transport::create(params, identity(), upcalls);
   if (!transport) {

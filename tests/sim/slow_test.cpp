@@ -64,15 +64,20 @@ TEST(Slowing, SendersStopBeforeTheDeviceRefuses) {
   EXPECT_EQ(heeded.verdict(), "");
 }
 
-TEST(Slowing, WithoutItTheDeviceRefusesAgainAndAgain) {
-  World unheeded(few_buffers(2));
-  unheeded.tap().drop_event = [](std::size_t, ibv_event_type type) {
+// Nobody tells that buffers are short.
+void silence(World& world) {
+  world.tap().drop_event = [](std::size_t, ibv_event_type type) {
     return type == IBV_EVENT_SRQ_LIMIT_REACHED;
   };
-  unheeded.tap().on_datagram = [](std::size_t, const conn::CtlMessage& sent) {
+  world.tap().on_datagram = [](std::size_t, const conn::CtlMessage& sent) {
     const bool tells = sent.type == conn::MsgType::Hb || sent.type == conn::MsgType::HbAck;
     return UdFate{tells ? 0u : 1u, 0, 0};
   };
+}
+
+TEST(Slowing, WithoutItTheDeviceRefusesAgainAndAgain) {
+  World unheeded(few_buffers(2));
+  silence(unheeded);
   connect(unheeded);
   EXPECT_GT(refusals(unheeded), 100u);
   EXPECT_EQ(unheeded.sum("slowed"), 0);
@@ -85,6 +90,26 @@ TEST(Slowing, SeveralSendersShareWhatIsLeft) {
   EXPECT_EQ(refusals(world), 0u);
   for (std::size_t from = 1; from < 4; ++from) EXPECT_GE(world.stat(from, "slowed"), 1) << from;
   EXPECT_EQ(world.verdict(), "");
+}
+
+// The stash of the fence holds every buffer there is, and more is in flight: neither the handshake
+// nor the replay may wait for one.
+TEST(Slowing, RecoversWhileTheStashHoldsEveryBuffer) {
+  World world(few_buffers(2));
+  silence(world);
+  connect(world);
+  EXPECT_GT(refusals(world), 0u);
+  world.nap(0, kSecond);
+  const Epoch before = world.channel(0, 1).epoch();
+  world.tap().kill_qp(world.tap().live_qps(1).front());
+  world.run_for(kSecond / 2);
+  EXPECT_GT(world.channel(0, 1).epoch(), before);
+  EXPECT_TRUE(world.channel(0, 1).posting());
+  EXPECT_TRUE(world.channel(1, 0).posting());
+  EXPECT_FALSE(world.traffic().all_done());
+  EXPECT_EQ(world.verdict(), "");
+  EXPECT_GE(world.stat(1, "replayed"), 1);
+  EXPECT_GE(world.sum("recoveries"), 2);
 }
 
 // Once the buffers are back, as much may be under way as before.

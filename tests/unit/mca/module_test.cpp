@@ -395,6 +395,16 @@ TEST_F(ModuleTest, PerformanceVariablesReadTheTransport) {
   EXPECT_EQ(value, 0u);  // nothing runs any more
 }
 
+// Without any verbosity.
+TEST_F(ModuleTest, AWarningIsForTheUser) {
+  Session s;
+  testing::internal::CaptureStderr();
+  fake().upcalls.warn(fake().upcalls.context, "SRQ starving on softhca0: 3 of 16 are free");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("slowed down"), std::string::npos) << said;
+  EXPECT_NE(said.find("SRQ starving on softhca0: 3 of 16 are free"), std::string::npos) << said;
+}
+
 TEST_F(ModuleTest, GivingUpIsSaidWithItsReason) {
   Session s;
   testing::internal::CaptureStderr();

@@ -88,6 +88,9 @@ Fabric::Fabric(std::uint32_t ranks, conn::Params params, bool introduce_all, con
     upcalls.gave_up = [](void* context, conn::Peer*, const std::string& text) {
       static_cast<Rank*>(context)->gave_up.push_back(text);
     };
+    upcalls.warn = [](void* context, const std::string& text) {
+      static_cast<Rank*>(context)->warnings.push_back(text);
+    };
     upcalls.unknown_peer = [](void* context, std::uint32_t who) {
       static_cast<Rank*>(context)->unknown.push_back(who);
     };

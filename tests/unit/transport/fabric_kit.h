@@ -31,6 +31,7 @@ struct Rank {
   std::map<conn::Peer*, std::uint32_t> names;
   std::vector<Inbox> inbox;
   std::vector<std::string> gave_up;
+  std::vector<std::string> warnings;
   std::vector<std::uint32_t> unknown;
 
   ops::Channel& to(std::uint32_t other) { return transport->channel(peers.at(other), RailId{0}); }
