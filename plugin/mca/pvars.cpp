@@ -53,6 +53,8 @@ constexpr Pvar kPvars[] = {
     {Stat::CtlDropped, kCounter,
      "Control datagrams that were damaged, forged or for somebody else"},
     {Stat::CtlStale, kCounter, "Control messages of another epoch, or without meaning then"},
+    {Stat::Slowed, kCounter,
+     "Times a connection sent less at once because its peer was short of receive buffers"},
 };
 static_assert(std::size(kPvars) == conn::kStats, "every statistic is a performance variable");
 
