@@ -32,7 +32,9 @@ struct Spy {
   int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
   std::atomic<int> swallow_left{0}, swallowed{0};
   std::atomic<std::uint64_t> datagrams{0};
-  std::map<ibv_context*, std::vector<ibv_event_type>> injected;
+  std::map<ibv_context*, std::vector<ibv_async_event>> injected;
+  std::set<std::pair<ibv_context*, std::uint32_t>> hidden_gids;
+  int hidden = 0;
   int unacked = 0;  // injected events that were handed out
 };
 Spy* spy = nullptr;
@@ -75,15 +77,29 @@ int post_and_count(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   return spy->post_send(qp, wr, bad);
 }
 
-// Injected events come first; they concern port 1 or the device.
+// Kinds that the device itself does not raise in these tests.
+bool is_injected(ibv_event_type type) {
+  return type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_GID_CHANGE ||
+         type == IBV_EVENT_CQ_ERR || type == IBV_EVENT_SRQ_ERR;
+}
+
+int query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                 ibv_gid_entry* entry, std::uint32_t flags, std::size_t size) {
+  const int rc = spy->real.query_gid_ex(context, port, index, entry, flags, size);
+  const std::lock_guard guard(spy->mutex);
+  if (rc != 0 || spy->hidden_gids.count({context, index}) == 0) return rc;
+  ++spy->hidden;
+  entry->gid = ibv_gid{};
+  return 0;
+}
+
+// Injected events come first; they concern port 1, the device or a queue.
 int get_async_event(ibv_context* context, ibv_async_event* event) {
   {
     const std::lock_guard guard(spy->mutex);
     auto& waiting = spy->injected[context];
     if (!waiting.empty()) {
-      *event = ibv_async_event{};
-      event->event_type = waiting.front();
-      event->element.port_num = 1;
+      *event = waiting.front();
       waiting.erase(waiting.begin());
       ++spy->unacked;
       return 0;
@@ -95,8 +111,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
 void ack_async_event(ibv_async_event* event) {
   {
     const std::lock_guard guard(spy->mutex);
-    const bool ours =
-        event->event_type == IBV_EVENT_DEVICE_FATAL || event->event_type == IBV_EVENT_GID_CHANGE;
+    const bool ours = is_injected(event->event_type);
     if (ours && spy->unacked > 0) {
       --spy->unacked;
       return;
@@ -164,6 +179,7 @@ void patch(verbs::Api& api) {
   };
   api.get_async_event = get_async_event;
   api.ack_async_event = ack_async_event;
+  api.query_gid_ex = query_gid_ex;
   api.alloc_pd = [](ibv_context* c) { return count(&LiveObjects::pds, spy->real.alloc_pd(c)); };
   api.dealloc_pd = [](ibv_pd* pd) { return uncount(&LiveObjects::pds, spy->real.dealloc_pd(pd)); };
   api.reg_mr = reg_mr;
@@ -262,9 +278,14 @@ void VerbsSpy::break_qp(ibv_qp* qp) {
 
 // The queue pair that wakes the reader is one in INIT: nobody misses it, its error is its owner's
 // LAST_WQE_REACHED.
-void VerbsSpy::inject(ibv_event_type type, ibv_context* context) {
+void VerbsSpy::inject(ibv_event_type type, ibv_context* context, const ibv_qp* about) {
   const std::lock_guard guard(spy->mutex);
-  spy->injected[context].push_back(type);
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = 1;
+  if (type == IBV_EVENT_CQ_ERR) event.element.cq = about->recv_cq;
+  if (type == IBV_EVENT_SRQ_ERR) event.element.srq = about->srq;
+  spy->injected[context].push_back(event);
   ibv_qp_init_attr attr{};
   for (ibv_qp* qp : spy->qps) {
     ibv_qp_attr now{};
@@ -288,6 +309,16 @@ int VerbsSpy::query(ibv_qp* qp, ibv_qp_attr& attr, ibv_qp_init_attr& init) const
   const std::lock_guard guard(spy->mutex);
   if (spy->qps.count(qp) == 0) return ENOENT;
   return spy->real.query_qp(qp, &attr, 0x1fffff, &init);
+}
+
+void VerbsSpy::hide_gid(ibv_context* context, std::uint32_t index) {
+  const std::lock_guard guard(spy->mutex);
+  spy->hidden_gids.insert({context, index});
+}
+
+int VerbsSpy::hidden() const {
+  const std::lock_guard guard(spy->mutex);
+  return spy->hidden;
 }
 
 std::uint64_t VerbsSpy::datagrams() const { return spy->datagrams; }

@@ -41,9 +41,14 @@ class VerbsSpy {
   int query(ibv_qp* qp, ibv_qp_attr& attr, ibv_qp_init_attr& init) const;  // everything
 
   // An asynchronous event of the device that `context` has open, as if it had come.
-  void inject(ibv_event_type type, ibv_context* context);
+  // One about a queue concerns that of qp.
+  void inject(ibv_event_type type, ibv_context* context, const ibv_qp* qp = nullptr);
 
   int injected_left() const;  // events that nobody has taken yet
+
+  // From now on this entry of the context's GID tables is empty; hidden(): how often that was seen.
+  void hide_gid(ibv_context* context, std::uint32_t index);
+  int hidden() const;
 
   // Datagrams sent by anybody.
   std::uint64_t datagrams() const;

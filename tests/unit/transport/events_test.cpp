@@ -1,0 +1,148 @@
+// What a device tells by itself and what a peer's past tells: an address that moves, shared queues
+// that die, a process that is not the one it was.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "plugin/conn/modex.h"
+#include "tests/unit/transport/fabric_kit.h"
+#include "tests/unit/transport/verbs_spy.h"
+
+namespace mend::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+conn::Params quick() {
+  conn::Params params;
+  params.ib_timeout = 8;
+  params.heartbeat_interval_ms = 50;
+  params.qp_linger_ms = 20;
+  params.reconnect_backoff_min_ms = 1;
+  return params;
+}
+
+std::int64_t count(Rank& rank, const char* name) {
+  return nlohmann::json::parse(rank.transport->stats_json())[name];
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+// One message each way.
+bool talk(Fabric& fabric, std::uint64_t number) {
+  fabric[0].send(1, 100, number);
+  fabric[1].send(0, 100, number);
+  return fabric.until([&] {
+    return fabric[0].inbox.size() == number && fabric[1].inbox.size() == number &&
+           fabric[0].transport->flushed() && fabric[1].transport->flushed();
+  });
+}
+
+struct Path {
+  ibv_context* context = nullptr;
+  std::uint8_t source_index = 0;
+  ibv_gid target{};
+};
+
+std::vector<Path> paths(const VerbsSpy& spy) {
+  std::vector<Path> all;
+  for (ibv_qp* qp : spy.in_rts(IBV_QPT_RC)) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    EXPECT_EQ(spy.query(qp, attr, init), 0);
+    all.push_back({qp->context, attr.ah_attr.grh.sgid_index, attr.ah_attr.grh.dgid});
+  }
+  return all;
+}
+
+// The port of one process gets another GID in use: its queue pair names the old one, and so does
+// the other side's, whatever still works.
+TEST(Events, AGidThatMovesIsFollowedByBothSides) {
+  VerbsSpy spy;
+  Fabric fabric(2, quick());
+  ASSERT_EQ(fabric.error(), "");
+  ASSERT_TRUE(talk(fabric, 1));
+  const auto before = paths(spy);
+  ASSERT_EQ(before.size(), 2u);
+  ibv_context* const moved = before[0].context;
+  spy.hide_gid(moved, before[0].source_index);
+  spy.inject(IBV_EVENT_GID_CHANGE, moved);
+  ASSERT_TRUE(fabric.until(
+      [&] { return count(fabric[0], "recoveries") >= 1 && count(fabric[1], "recoveries") >= 1; }));
+  ASSERT_TRUE(talk(fabric, 2));
+  const auto after = paths(spy);
+  ASSERT_EQ(after.size(), 2u);
+  EXPECT_GT(spy.hidden(), 0);
+  for (const Path& now : after) {
+    const bool self = now.context == moved;
+    const auto old = std::find_if(before.begin(), before.end(),
+                                  [&](const Path& path) { return path.context == now.context; });
+    ASSERT_NE(old, before.end());
+    EXPECT_EQ(now.source_index != old->source_index, self);
+    EXPECT_EQ(std::memcmp(&now.target, &old->target, sizeof now.target) != 0, !self)
+        << "the other side talks to the new address";
+  }
+  fabric.close_all();
+}
+
+class DeadQueue : public testing::TestWithParam<ibv_event_type> {};
+
+// The queue is shared by all connections of the rail: none of them can go on, and the message says
+// why. The other process is told.
+TEST_P(DeadQueue, IsNamedAndGivenUpSoon) {
+  VerbsSpy spy;
+  Fabric fabric(2, quick());
+  ASSERT_EQ(fabric.error(), "");
+  ASSERT_TRUE(talk(fabric, 1));
+  const auto qps = spy.in_rts(IBV_QPT_RC);
+  ASSERT_EQ(qps.size(), 2u);
+  const auto start = Clock::now();
+  spy.inject(GetParam(), qps[0]->context, qps[0]);
+  ASSERT_TRUE(
+      fabric.until([&] { return fabric[0].gave_up.size() + fabric[1].gave_up.size() == 2; }, 5000));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2));
+  EXPECT_EQ(spy.injected_left(), 0);
+  const char* name = GetParam() == IBV_EVENT_CQ_ERR ? "CQ_ERR" : "SRQ_ERR";
+  EXPECT_NE(contains(fabric[0].gave_up[0], name), contains(fabric[1].gave_up[0], name))
+      << fabric[0].gave_up[0] << "\n"
+      << fabric[1].gave_up[0];
+  fabric.close_all();
+}
+
+INSTANTIATE_TEST_SUITE_P(Events, DeadQueue, testing::Values(IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR),
+                         [](const auto& one) {
+                           return one.param == IBV_EVENT_CQ_ERR ? "CompletionQueue"
+                                                                : "SharedReceiveQueue";
+                         });
+
+// Process 0 still knows the process that was at process 1's place before: it is told so, and does
+// not wait for max_outage.
+TEST(Events, ARestartedPeerIsNotTakenForItsPredecessor) {
+  Fabric fabric(2, quick(), false);
+  ASSERT_EQ(fabric.error(), "");
+  fabric.introduce(1, 0);
+  auto predecessor = conn::parse_modex(fabric[1].transport->modex());
+  ASSERT_TRUE(predecessor);
+  predecessor->boot ^= 1;
+  auto peer = fabric[0].transport->add_peer(7, 1, "here", conn::encode_modex(*predecessor));
+  ASSERT_TRUE(peer) << peer.error().message;
+  fabric[0].peers[1] = *peer;
+  const std::int64_t dropped = count(fabric[1], "ctl_dropped");
+  const auto start = Clock::now();
+  fabric[0].send(1, 8, 1);
+  ASSERT_TRUE(fabric.until([&] { return fabric[0].gave_up.size() == 1; }, 5000));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(2));
+  EXPECT_TRUE(contains(fabric[0].gave_up[0], "peer")) << fabric[0].gave_up[0];
+  EXPECT_GT(count(fabric[1], "ctl_dropped"), dropped);
+  EXPECT_TRUE(fabric[1].inbox.empty());
+  EXPECT_TRUE(fabric[1].gave_up.empty());
+  fabric.close_all();
+}
+
+}  // namespace
+}  // namespace mend::test
