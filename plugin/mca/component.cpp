@@ -279,7 +279,9 @@ int progress() noexcept {
     return 0;
   }
   const int events = rt->transport->poll();
-  if (rt->transport->wants_attention() | rt->self.pending() | log_pending()) [[unlikely]] {
+  const int rare = static_cast<int>(rt->transport->wants_attention()) |
+                   static_cast<int>(rt->self.pending()) | static_cast<int>(log_pending());
+  if (rare != 0) [[unlikely]] {
     return events + rare_work(*rt);
   }
   return events;

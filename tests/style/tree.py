@@ -94,7 +94,7 @@ def flags(arguments):
         elif argument.startswith("-") or result and result[-1] in ("-I", "-isystem", "-D", "-include"):
             result.append(argument)
     # The launcher and the compiler come first and carry no dash; sanitizers change no verdict of these tests.
-    return [f for f in result if not f.startswith(("-fsanitize", "-O", "-g"))]
+    return [f for f in result if not f.startswith(("-fsanitize", "-O", "-g", "-fno-align"))]
 
 
 class Cache:
