@@ -76,6 +76,15 @@ std::uint64_t Channel::held_bytes() const {
   return 0;
 }
 
+void Channel::limit_window(std::uint32_t most) {
+  {
+    const std::lock_guard guard(lock_);
+    window_ = std::clamp(most, 1u, std::max(config_.window, 1u));
+    fast_sends_ = 0;  // refilled under the new limit
+  }
+  check_ack_cell();  // what the old limit held back goes on
+}
+
 TxRxProgress Channel::progress_now() const {
   const std::lock_guard guard(lock_);
   return TxRxProgress{

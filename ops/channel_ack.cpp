@@ -74,20 +74,6 @@ void Channel::on_peer_ack(Seq rx_next) {
   }
 }
 
-void Channel::limit_window(std::uint32_t most) {
-  lock_.lock();
-  window_ = std::clamp(most, 1u, std::max(config_.window, 1u));
-  fast_sends_ = 0;  // refilled under the new limit
-  load_ack_cell();
-  if (can_post() && log_.posted() != log_.end()) {
-    pump();
-  }
-  lock_.unlock();
-  if (events_pending()) [[unlikely]] {
-    run_events();
-  }
-}
-
 // The cell only ever grows; 64 bits, so a word written long ago cannot look new.
 void Channel::load_ack_cell() {
   const std::uint64_t told =
