@@ -107,7 +107,8 @@ endfunction()
 
 foreach(run "ring 2 storm" "ring 3 both" "ring 2 handshake" "pingpong 2 lost_acks" "flood 4 storm" "matching 2 onesided"
         "collectives 4 storm" "threads 2 storm" "rma 3 storm" "put_notify 3 onesided" "put_notify 2 lost_acks"
-        "fetch_sum 8 storm" "ring 2 first")
+        "fetch_sum 8 storm" "ring 2 first"
+        "ring 2 lost_control" "ring 2 false_alarm")
   separate_arguments(run)
   list(GET run 0 program)
   list(GET run 1 np)

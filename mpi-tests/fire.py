@@ -26,16 +26,23 @@ from run_mpi import program_path, shorten  # noqa: E402
 IB_TIMEOUT = 8
 SCHEDULES = {
     # What a bad day looks like, for programs that run for seconds.
-    "standing": "kill-qp:qp=rc:period=200ms:jitter=0.5:side=random; port-down:period=3s:jitter=0.5:for=60ms",
+    "standing": "kill-qp:qp=rc:period=200ms:jitter=0.5:side=random; kill-qp:qp=rc:n=40/4000:limit=12; "
+                "port-down:period=3s:jitter=0.5:for=60ms",
     # The same for the short runs of the quick programs, which are over before a slower schedule has struck three times.
-    "storm": "kill-qp:qp=rc:period=25ms:jitter=0.5:side=random",
+    # A queue pair that dies idle has nothing to replay: the rules by count strike requests.
+    "storm": "kill-qp:qp=rc:period=25ms:jitter=0.5:side=random; kill-qp:qp=rc:n=15/150:limit=12",
     # Both halves of a connection at once: whose recovery is it?
-    "both": "kill-qp:qp=rc:period=40ms:jitter=0.5:side=both",
+    "both": "kill-qp:qp=rc:period=40ms:jitter=0.5:side=both; kill-qp:qp=rc:n=15/150:side=both:limit=12",
     # Only the other side notices, and not from an event.
-    "onesided": "kill-qp:qp=rc:period=40ms:jitter=0.5:side=peer:event=no",
+    "onesided": "kill-qp:qp=rc:period=40ms:jitter=0.5:side=peer:event=no; "
+                "kill-qp:qp=rc:n=15/150:side=peer:event=no:limit=12",
     # A request was executed, its sender does not know: what is repeated must not be delivered again. (Not by time: a
     # period shorter than the back-off would strike the first request of every new queue pair.)
     "lost_acks": "drop-ack:qp=rc:p=0.02",
+    # A completion of the control queue pair that never comes: healing must not end with it.
+    "lost_control": "kill-qp:qp=rc:period=300ms:jitter=0.5:side=random; kill-qp:qp=rc:n=15/300:limit=12; no-cqe:qp=ud:n=8:rank=1",
+    # A port that was down for less time than it takes to hear of it.
+    "false_alarm": "event=PORT_ERR:rank=0:at=200ms:limit=1; kill-qp:qp=rc:n=15/150:side=both:limit=12",
     # By count: the first messages of each connection, then now and then; drops end in RETRY_EXC_ERR.
     "first": "kill-qp:qp=rc:n=1/150:side=random; drop:qp=rc:n=40/400:times=all",
     # The handshake is hit too: connecting, and recovering, takes several attempts.
@@ -61,7 +68,7 @@ def read_hits(directory: Path) -> Hits:
 
 
 def judge(options: argparse.Namespace, result: jobs.Result, hits: Hits) -> list[str]:
-    demands = verdict.Demands(np=options.np, healthy=False, idle=options.idle,
+    demands = verdict.Demands(np=options.np, healthy=False, idle=options.idle, quiet=False,
                               moves=tuple(word for word in options.expect.split(",") if word))
     wrong = verdict.faults(result, demands)
     stats, _ = verdict.ledger(result)

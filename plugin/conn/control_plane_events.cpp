@@ -16,6 +16,8 @@ namespace {
 // tell when it runs low.
 constexpr TimeNs kStarvingPause = 10 * kSecond;
 constexpr TimeNs kRearmPause = 100 * kMillisecond;
+// A burst that is taken as soon as MPI is called again is nobody's trouble.
+constexpr TimeNs kStarvingPatience = 2 * kSecond;
 // A device that is asked while it is low tells at once: silence for so long means that it is not.
 constexpr TimeNs kCalmAfter = 10 * kMillisecond;
 
@@ -70,11 +72,16 @@ void ControlPlane::relieve(RailUnit& unit) {
   }
   service_->post([this, &unit] { share_what_is_left(unit); });
   const TimeNs now = monotonic_now();
+  if (now - unit.low_at > 5 * kRearmPause) unit.low_since = now;
+  unit.low_at = now;
   if (unit.starved_at == 0 || now - unit.starved_at >= kStarvingPause) {
     unit.starved_at = now;
-    std::string who = unit.rail->srq_holders();
-    log(LogLevel::Warn, who);
-    report_warning(std::move(who));
+    log(LogLevel::Warn, unit.rail->srq_holders());
+  }
+  const bool lasting = now - unit.low_since >= kStarvingPatience;
+  if (lasting && (unit.told_at == 0 || now - unit.told_at >= kStarvingPause)) {
+    unit.told_at = now;
+    report_warning(unit.rail->srq_holders());
   }
   service_->arm(now + kRearmPause, [this, &unit] { arm_again(unit); });
 }
@@ -142,11 +149,10 @@ void ControlPlane::on_port_event(Nic& nic, const verbs::AsyncEvent& event) {
     if (down) unit.rail->set_port_active(false);
     worker_->submit([this, &unit, down] {
       const PortView before = unit.rail->port();
-      if (!down) {
-        if (auto seen = unit.rail->refresh_port(); !seen)
-          log(LogLevel::Info, "asking for a port's state: " + seen.error().message);
-        unit.control->paths_changed();
-      }
+      // Also when it went down: it may be up again by now, and no further event need come.
+      if (auto seen = unit.rail->refresh_port(); !seen)
+        log(LogLevel::Info, "asking for a port's state: " + seen.error().message);
+      if (!down) unit.control->paths_changed();
       const bool active = unit.rail->port_active();
       const bool moved = active && !same_address(before, unit.rail->port());
       each_connection([&](Connection& connection) {

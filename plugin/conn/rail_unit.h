@@ -20,7 +20,11 @@ struct RailUnit {
   std::unique_ptr<UdChannel> control;
   DeviceKind kind = DeviceKind::Verbs;
   TimeNs tend_at = kNever;  // when the pool is looked at next; worker thread
-  TimeNs starved_at = 0;    // when the user was last told; worker thread
+  // Of a shared receive queue that runs low and cannot grow; worker thread.
+  TimeNs starved_at = 0;  // when the log last said so
+  TimeNs told_at = 0;     // when the user was last told
+  TimeNs low_since = 0;   // beginning of the present shortage
+  TimeNs low_at = 0;      // when it was last seen
   // Service thread: what one connection may count on while receive buffers are short, and how often
   // they have run low.
   std::uint32_t free_share = kPlenty;

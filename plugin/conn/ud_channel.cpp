@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "plugin/verbs/clock.h"
 #include "plugin/verbs/grh.h"
 #include "plugin/verbs/log.h"
 #include "plugin/verbs/objects.h"
@@ -21,6 +22,9 @@ constexpr std::uint32_t kSendSlots = 64;
 constexpr std::uint32_t kFewestSlots = 8;
 // Stride of a slot: GRH and payload, rounded up to cache lines.
 constexpr std::size_t kSlotBytes = 576;
+// A datagram is sent and done within microseconds, whatever becomes of it: one that is not done by
+// then never will be, nor will those behind it.
+constexpr auto kLostCompletion = std::chrono::seconds(1);
 static_assert(kSlotBytes >= verbs::kGrhBytes + kMaxDatagram && kSlotBytes % 64 == 0);
 
 // The high bit would make the device use the QP's own key instead of the one in the request.
@@ -138,6 +142,9 @@ UdSend UdChannel::send(const UdAddress& to, std::span<const std::byte> bytes) {
   if (bytes.size() > kMaxDatagram) return UdSend::TooLong;
   const std::scoped_lock lock(mutex_);
   reap_sends();
+  const bool idle = free_sends_.size() == send_slots_;
+  const auto now = process_clock().now();
+  if (!idle && now - unreaped_since_ > kLostCompletion) broken_ = true;
   if (broken_) return UdSend::Broken;
   ibv_ah* ah = handles_.find(key_of(to));
   if (ah == nullptr) return UdSend::NoPath;
@@ -165,6 +172,7 @@ UdSend UdChannel::send(const UdAddress& to, std::span<const std::byte> bytes) {
     return UdSend::Broken;
   }
   free_sends_.pop_back();
+  if (idle) unreaped_since_ = now;
   return UdSend::Sent;
 }
 
@@ -179,6 +187,7 @@ void UdChannel::reap_sends() {
       if (wc.status != IBV_WC_SUCCESS) broken_ = true;
       free_sends_.push_back(static_cast<std::uint16_t>(wc.wr_id));
     }
+    unreaped_since_ = process_clock().now();
   }
   if (handles_.has_retired() && free_sends_.size() == send_slots_) handles_.destroy_retired();
 }

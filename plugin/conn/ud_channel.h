@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -70,7 +71,9 @@ class UdChannel {
   // Takes what has arrived; calls back without the mutex, with bytes valid during the call. Re-arms
   // first and polls after, so that no wake-up is lost. Returns the number of datagrams.
   int receive(ReceiveFn on_datagram, void* context);
-  bool broken() const;  // a completion with error or a refused post was seen: reset_in_place()
+  // A completion with error or a refused post was seen, or a completion never came:
+  // reset_in_place()
+  bool broken() const;
 
   Result<void> resolve(const UdAddress& to);  // creates the address handle
   void paths_changed();  // GID or LID moved (ours or a peer's): new generation of handles
@@ -102,6 +105,7 @@ class UdChannel {
   std::uint32_t recv_slots_ = 0, send_slots_ = 0;
   std::vector<std::byte> memory_;  // receive slots, then send slots
   std::vector<std::uint16_t> free_sends_;
+  std::chrono::nanoseconds unreaped_since_{};  // when a completion was last seen or first due
   verbs::Mr mr_;
   verbs::CompChannel channel_;
   verbs::Cq recv_cq_, send_cq_;

@@ -75,13 +75,14 @@ void Injector::refresh() {
     }
   }
   rules_ = std::move(fresh);
+  used_ = used_ || !rules_.empty();
   if (!rules_.empty()) log_.open_from_env(proc_.rank());
 }
 
 bool Injector::needed() {
   if (proc_.fabric().log != nullptr || !late_.empty()) return true;
   std::lock_guard guard(mutex_);
-  return !rules_.empty();
+  return used_;
 }
 
 bool Injector::matches(const ActiveRule& active, const FaultQuestion& q) const {

@@ -122,6 +122,7 @@ class Injector {
 
   Process& proc_;
   std::mutex mutex_;
+  bool used_ = false;  // there were rules: requests that they held back may still be on their way
   std::vector<ActiveRule> rules_;
   FaultLogFile log_;
   LateWork late_;
