@@ -9,7 +9,7 @@ set(expect_rma --expect puts,gets,atomics)
 set(expect_fetch_sum --expect atomics)
 set(expect_put_notify --expect puts)
 # A registration cache that is not told of munmap keeps 64 registrations of this program at least.
-set(expect_remap --expect sends,recvs --most mrs_live_max=40)
+set(expect_remap --expect sends,recvs --most mrs_live_max=100)
 foreach(program pingpong flood matching datatypes collectives reductions comms threads ring readonly forkexec compute)
   set(expect_${program} --expect sends,recvs)
 endforeach()
