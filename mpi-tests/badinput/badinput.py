@@ -155,7 +155,8 @@ class Resources(BadInput):
                            "SOFTHCA_FAULT_LOG": f"{log}/hits"}
                     result = self.bounded(ring(btl, env=env, **mca(max_outage_s="4")), call, *words)
                     hits = "".join(path.read_text() for path in Path(log).iterdir())
-                    self.assertIn(f'"{call}"', hits, "the call never failed: this proves nothing")
+                    if btl == ALONE:  # beside vader some calls never come, because nobody connects
+                        self.assertIn(f'"{call}"', hits, "the call never failed: this proves nothing")
                     if btl == WITH_VADER:
                         self.works(result)
 
@@ -178,7 +179,7 @@ class Resources(BadInput):
         self.failing("modify_qp", ("1", "3", "5", "7", "5+"), "queue pair")
 
     def test_ah_fails(self) -> None:
-        self.failing("create_ah", ("1", "2", "1+"), "address")
+        self.failing("create_ah", ("1", "1+"), "address")
 
     def test_shared_memory_full(self) -> None:
         probe = ["unshare", "--mount", "true"]
