@@ -13,6 +13,8 @@ set(expect_remap --expect sends,recvs --most mrs_live_max=100)
 foreach(program pingpong flood matching datatypes collectives reductions comms threads ring readonly forkexec compute)
   set(expect_${program} --expect sends,recvs)
 endforeach()
+# A rank that computes for seconds while seven others send to it is worth a line to the user.
+list(APPEND expect_compute --may-warn)
 # mend reaches the own rank, so the crash of Open MPI 4.1.4 that rma avoids over other BTLs must not show.
 set(arguments_rma self-swap)
 
@@ -119,8 +121,10 @@ endforeach()
 foreach(program IN LISTS matrix_programs)
   fire_test(${program}.np4.storm.full PROGRAM ${program} NP 4 SCHEDULE storm SEED 4 LABELS full
     ARGS --quick ${arguments_${program}})
-  fire_test(${program}.np2.standing.full PROGRAM ${program} NP 2 SCHEDULE standing LABELS full TIMEOUT 400
-    ARGS ${arguments_${program}})
+  if(NOT program STREQUAL "forkexec") # over in half a second
+    fire_test(${program}.np2.standing.full PROGRAM ${program} NP 2 SCHEDULE standing LABELS full TIMEOUT 400
+      ARGS ${arguments_${program}})
+  endif()
 endforeach()
 # Finalize while the last message is still to be saved: it is replayed, but the connection may end before it counts as
 # recovered.
