@@ -46,8 +46,9 @@ SCHEDULES = {
     # By count: the first messages of each connection, then now and then; drops end in RETRY_EXC_ERR.
     "first": "kill-qp:qp=rc:n=1/150:side=random; drop:qp=rc:n=40/400:times=all",
     # The handshake is hit too: connecting, and recovering, takes several attempts.
-    "handshake": "kill-qp:qp=rc:period=50ms:jitter=0.5:side=random; drop:qp=ud:p=0.2; dup:qp=ud:p=0.2; "
-                 "late:qp=ud:p=0.1:delay=5ms; fail=modify_qp:2/4:ETIMEDOUT:to=RTR; fail=create_qp:5/7:ENOMEM",
+    "handshake": "kill-qp:qp=rc:period=50ms:jitter=0.5:side=random; kill-qp:qp=rc:n=15/150:limit=4; "
+                 "drop:qp=ud:p=0.2; dup:qp=ud:p=0.2; late:qp=ud:p=0.1:delay=5ms; "
+                 "fail=modify_qp:2/4:ETIMEDOUT:to=RTR; fail=create_qp:5/7:ENOMEM",
 }
 
 
