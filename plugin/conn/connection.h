@@ -20,8 +20,8 @@
 #include "plugin/conn/fsm.h"
 #include "plugin/conn/peer.h"
 #include "plugin/conn/rail_unit.h"
-
 #include "plugin/conn/transport.h"
+
 namespace mend::conn {
 
 class ControlPlane;

@@ -6,11 +6,15 @@
 
 #include "ops/recv_pool.h"
 #include "plugin/conn/clock.h"
+#include "plugin/conn/sizing.h"
 #include "plugin/verbs/bare.h"
 #include "plugin/verbs/log.h"
 
 namespace mend::conn {
 namespace {
+
+// How long after a recovery took a warm queue pair the pool is filled up again.
+constexpr TimeNs kTendDelay = 20 * kMillisecond;
 
 std::uint64_t name_key(std::uint32_t jobid, std::uint32_t rank) {
   return std::uint64_t{jobid} << 32 | rank;
@@ -261,7 +265,7 @@ void ControlPlane::qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch
 }
 
 void ControlPlane::enter_handshake(Connection& connection, std::function<void()> start) {
-  if (handshakes_.count(&connection) == 0 && handshakes_.size() >= kMostHandshakes) {
+  if (handshakes_.count(&connection) == 0 && handshakes_.size() >= kRecoveriesInFlight) {
     waiting_handshakes_.emplace_back(&connection, std::move(start));
     return;
   }
@@ -271,7 +275,7 @@ void ControlPlane::enter_handshake(Connection& connection, std::function<void()>
 
 void ControlPlane::leave_handshake(Connection& connection) {
   if (handshakes_.erase(&connection) == 0) return;
-  while (!waiting_handshakes_.empty() && handshakes_.size() < kMostHandshakes) {
+  while (!waiting_handshakes_.empty() && handshakes_.size() < kRecoveriesInFlight) {
     auto [next, start] = std::move(waiting_handshakes_.front());
     waiting_handshakes_.pop_front();
     handshakes_.insert(next);

@@ -34,11 +34,6 @@
 
 namespace mend::conn {
 
-// After a switch failed, a thousand connections would all try at once and starve each other.
-constexpr std::size_t kMostHandshakes = 32;
-// How long after a recovery took a warm queue pair the pool is filled up again.
-constexpr TimeNs kTendDelay = 20 * kMillisecond;
-
 class ControlPlane {
  public:
   ControlPlane(const Params& params, const Identity& self, const Upcalls& upcalls,
@@ -69,8 +64,9 @@ class ControlPlane {
   std::uint64_t random();
   // Service thread. sender, if any, hears of a path that cannot be resolved.
   void send(RailUnit& via, const UdAddress& to, const CtlMessage& message, Connection* sender);
-  // Service thread. At most kMostHandshakes are under way: runs start now or when it is the
-  // connection's turn. leave() ends its turn; no-op without one.
+  // Service thread. At most kRecoveriesInFlight handshakes are under way (after a switch failed, a
+  // thousand connections would starve each other): runs start now or when it is the connection's
+  // turn. leave_handshake() ends its turn; no-op without one.
   void enter_handshake(Connection& connection, std::function<void()> start);
   void leave_handshake(Connection& connection);
   void qp_in_use(RailId rail, Qpn qpn, Connection* connection, Epoch epoch);  // null: no longer
@@ -116,6 +112,7 @@ class ControlPlane {
   void on_datagram(std::size_t rail, std::span<const std::byte> bytes, const UdSource& source);
   void accept(std::size_t rail, const CtlMessage& message, const UdSource& source);
   void drop(DropReason reason);
+  std::vector<Connection*> connections_on(const RailUnit& unit) const;
   void on_async_readable(Nic& nic);
   void on_qp_event(Nic& nic, const verbs::AsyncEvent& event);
   void on_srq_low(Nic& nic, const verbs::AsyncEvent& event);
@@ -161,7 +158,7 @@ class ControlPlane {
 
   // Service thread.
   std::set<const UdChannel*> mending_;
-  std::set<Connection*> handshakes_;  // at most kMostHandshakes
+  std::set<Connection*> handshakes_;  // at most kRecoveriesInFlight
   std::deque<std::pair<Connection*, std::function<void()>>> waiting_handshakes_;
 
   Host& executors_from_;

@@ -26,7 +26,23 @@ bool same_address(const PortView& a, const PortView& b) {
          a.pkey.index == b.pkey.index;
 }
 
+// Whether to speak again, and if so, when it was.
+bool due(TimeNs& last, TimeNs now) {
+  if (last != 0 && now - last < kStarvingPause) return false;
+  last = now;
+  return true;
+}
+
 }  // namespace
+
+// A copy, to be used without the lock: what is done to a connection may need it.
+std::vector<Connection*> ControlPlane::connections_on(const RailUnit& unit) const {
+  std::vector<Connection*> found;
+  each_connection([&](Connection& connection) {
+    if (connection.home_rail() == unit.rail->id()) found.push_back(&connection);
+  });
+  return found;
+}
 
 void ControlPlane::on_async_readable(Nic& nic) {
   verbs::AsyncEvent event;
@@ -74,15 +90,9 @@ void ControlPlane::relieve(RailUnit& unit) {
   const TimeNs now = monotonic_now();
   if (now - unit.low_at > 5 * kRearmPause) unit.low_since = now;
   unit.low_at = now;
-  if (unit.starved_at == 0 || now - unit.starved_at >= kStarvingPause) {
-    unit.starved_at = now;
-    log(LogLevel::Warn, unit.rail->srq_holders());
-  }
-  const bool lasting = now - unit.low_since >= kStarvingPatience;
-  if (lasting && (unit.told_at == 0 || now - unit.told_at >= kStarvingPause)) {
-    unit.told_at = now;
+  if (due(unit.starved_at, now)) log(LogLevel::Warn, unit.rail->srq_holders());
+  if (now - unit.low_since >= kStarvingPatience && due(unit.told_at, now))
     report_warning(unit.rail->srq_holders());
-  }
   service_->arm(now + kRearmPause, [this, &unit] { arm_again(unit); });
 }
 
@@ -100,10 +110,9 @@ void ControlPlane::arm_again(RailUnit& unit) {
 // Service thread. Whoever sends here may have as much under way as is his part of the buffers that
 // are surely left: the rest would only be refused, again and again, by the device.
 void ControlPlane::share_what_is_left(RailUnit& unit) {
-  std::uint32_t users = 0;
-  each_connection([&](const Connection& connection) {
-    users += connection.home_rail() == unit.rail->id() && connection.in_use() ? 1 : 0;
-  });
+  const std::vector<Connection*> here = connections_on(unit);
+  const auto users = static_cast<std::uint32_t>(
+      std::count_if(here.begin(), here.end(), [](const Connection* c) { return c->in_use(); }));
   set_free_share(unit, std::max(unit.rail->low_watermark() / std::max(users, 1u), 1u));
 }
 
@@ -112,12 +121,7 @@ void ControlPlane::set_free_share(RailUnit& unit, std::uint32_t share) {
   const bool news = share == kPlenty || unit.free_share == kPlenty;
   unit.free_share = share;
   if (!news) return;  // the heartbeats tell
-  std::vector<Connection*> tell;
-  each_connection([&](Connection& connection) {
-    if (connection.home_rail() == unit.rail->id() && connection.in_use())
-      tell.push_back(&connection);
-  });
-  for (Connection* connection : tell) connection->tell_free_buffers();
+  for (Connection* connection : connections_on(unit)) connection->tell_free_buffers();
 }
 
 void ControlPlane::on_qp_event(Nic& nic, const verbs::AsyncEvent& event) {
@@ -145,21 +149,19 @@ void ControlPlane::on_qp_event(Nic& nic, const verbs::AsyncEvent& event) {
 void ControlPlane::on_port_event(Nic& nic, const verbs::AsyncEvent& event) {
   for (RailUnit& unit : rails_) {
     if (&unit.rail->nic() != &nic || unit.rail->port().info.port != event.port) continue;
-    const bool down = event.type == IBV_EVENT_PORT_ERR;
-    if (down) unit.rail->set_port_active(false);
-    worker_->submit([this, &unit, down] {
+    if (event.type == IBV_EVENT_PORT_ERR) unit.rail->set_port_active(false);
+    worker_->submit([this, &unit] {
       const PortView before = unit.rail->port();
       // Also when it went down: it may be up again by now, and no further event need come.
       if (auto seen = unit.rail->refresh_port(); !seen)
         log(LogLevel::Info, "asking for a port's state: " + seen.error().message);
-      if (!down) unit.control->paths_changed();
       const bool active = unit.rail->port_active();
+      if (active) unit.control->paths_changed();
       const bool moved = active && !same_address(before, unit.rail->port());
-      each_connection([&](Connection& connection) {
-        if (connection.home_rail() != unit.rail->id()) return;
-        if (moved) service_->post([&connection] { connection.path_moved(); });
-        connection.post(simple_event(active ? EventKind::PortUp : EventKind::PortDown));
-      });
+      for (Connection* connection : connections_on(unit)) {
+        if (moved) service_->post([connection] { connection->path_moved(); });
+        connection->post(simple_event(active ? EventKind::PortUp : EventKind::PortDown));
+      }
     });
   }
 }
@@ -178,11 +180,7 @@ void ControlPlane::on_fatal_event(Nic& nic, const verbs::AsyncEvent& event) {
     const std::string what =
         fmt::format("device {}: {}", unit.rail->info().name, verbs::event_name(event.type));
     log(LogLevel::Error, what);
-    std::vector<Connection*> hurt;
-    each_connection([&](Connection& connection) {
-      if (connection.home_rail() == unit.rail->id()) hurt.push_back(&connection);
-    });
-    for (Connection* connection : hurt) connection->device_lost(what);
+    for (Connection* connection : connections_on(unit)) connection->device_lost(what);
   }
 }
 

@@ -7,6 +7,24 @@
 #include "plugin/verbs/log.h"
 
 namespace mend::conn {
+namespace {
+
+// To its sender, in the name of whom it was meant for; from no connection that it could know.
+CtlMessage reply_to(const CtlMessage& m, MsgType type) {
+  CtlMessage answer;
+  answer.type = type;
+  answer.job_key = m.job_key;
+  answer.src_boot = m.dst_boot;
+  answer.dst_boot = m.src_boot;
+  answer.src_rank = m.dst_rank;
+  answer.dst_rank = m.src_rank;
+  answer.dst_conn = m.src_conn;
+  answer.epoch = m.epoch;
+  answer.k = m.k;
+  return answer;
+}
+
+}  // namespace
 
 void ControlPlane::drop(DropReason reason) {
   drops_[static_cast<std::size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
@@ -76,41 +94,22 @@ void ControlPlane::reject_stale(const CtlMessage& m) {
     if (it == by_boot_.end() || m.k >= it->second->connections.size()) return;
     connection = it->second->connections[m.k];
   }
-  CtlMessage answer;
-  answer.type = MsgType::Rej;
+  CtlMessage answer = reply_to(m, MsgType::Rej);
   answer.reason = RejReason::StaleBoot;
-  answer.job_key = m.job_key;
-  answer.src_boot = m.dst_boot;
-  answer.dst_boot = m.src_boot;
-  answer.src_rank = m.dst_rank;
-  answer.dst_rank = m.src_rank;
   answer.src_conn = m.dst_conn;
-  answer.dst_conn = m.src_conn;
-  answer.epoch = m.epoch;
   answer.data_epoch = m.data_epoch;
-  answer.k = m.k;
   connection->answer(answer);
 }
 
 // Alive, but the application has to call MPI before the sender can be looked up. Processes of one
 // job have the same queue key, and the rest of the address came with the datagram.
 void ControlPlane::say_busy(RailUnit& via, const CtlMessage& m, const UdSource& source) {
-  CtlMessage answer;
-  answer.type = MsgType::Busy;
-  answer.job_key = m.job_key;
-  answer.src_boot = self_.boot;
-  answer.dst_boot = m.src_boot;
-  answer.src_rank = self_.rank;
-  answer.dst_rank = m.src_rank;
-  answer.dst_conn = m.src_conn;
-  answer.epoch = m.epoch;
-  answer.k = m.k;
   UdAddress to;
   if (source.has_gid) to.gid = source.gid;
   to.lid = source.lid;
   to.qpn = source.qpn;
   to.qkey = via.control->address().qkey;
-  send(via, to, answer, nullptr);
+  send(via, to, reply_to(m, MsgType::Busy), nullptr);
 }
 
 void ControlPlane::send(RailUnit& via, const UdAddress& to, const CtlMessage& message,

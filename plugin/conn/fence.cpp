@@ -81,46 +81,33 @@ void wait_for_last_wqe(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& 
   if (!report.last_wqe_seen && known == LastWqe::Unknown) nic.set_last_wqe(LastWqe::Missing);
 }
 
-// A transition that must succeed. False: report.outcome says what it means.
-bool move(Rail& rail, RcQp& qp, const verbs::QpChange& change, FenceReport& report) {
-  const Result<void> moved = verbs::modify(rail.api(), qp.qp.get(), change);
-  if (moved) return true;
-  report.reason = moved.error().message;
-  if (moved.error().code == EIO || rail.nic().fatal()) {
-    rail.nic().set_fatal();
-    report.outcome = FenceOutcome::DeviceGone;
-  } else {
-    report.outcome = FenceOutcome::Failed;
-  }
+// What a refusal means: a dead device does nothing any more, which fences as well.
+bool refused(Rail& rail, const Error& error, FenceReport& report) {
+  report.reason = error.message;
+  const bool dead = error.code == EIO || rail.nic().fatal();
+  if (dead) rail.nic().set_fatal();
+  report.outcome = dead ? FenceOutcome::DeviceGone : FenceOutcome::Failed;
   return false;
 }
 
-// Devices take up to 15 ms to show a new state: asked until it is there, never assumed.
-bool confirm(Rail& rail, RcQp& qp, ibv_qp_state state, FenceReport& report) {
-  const auto deadline = process_clock().now() + kConfirmLimit;
-  while (true) {
-    const auto seen = verbs::confirm_state(rail.api(), qp.qp.get(), state, kConfirmLimit);
-    if (seen) return true;
-    report.reason = seen.error().message;
-    const bool dead = seen.error().code == EIO || rail.nic().fatal();
-    if (dead) rail.nic().set_fatal();
-    report.outcome = dead ? FenceOutcome::DeviceGone : FenceOutcome::Failed;
-    // A query that failed for want of something is asked again.
-    if (dead || seen.error().code == ETIMEDOUT || process_clock().now() >= deadline) return false;
-    process_clock().pause(kPollPause);
-  }
+// A transition that must succeed, and be seen to have: devices take up to 15 ms to show a new
+// state. False: report.outcome says what it means.
+bool move(Rail& rail, RcQp& qp, const verbs::QpChange& change, ibv_qp_state state,
+          FenceReport& report) {
+  if (const auto moved = verbs::modify(rail.api(), qp.qp.get(), change); !moved)
+    return refused(rail, moved.error(), report);
+  const auto seen = verbs::confirm_state(rail.api(), qp.qp.get(), state, kConfirmLimit);
+  return seen.has_value() || refused(rail, seen.error(), report);
 }
 
 void run_fence(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& report) {
-  if (!move(rail, qp, verbs::to_error(), report)) return;
-  if (!confirm(rail, qp, IBV_QPS_ERR, report)) return;
+  if (!move(rail, qp, verbs::to_error(), IBV_QPS_ERR, report)) return;
   qp.stage = QpStage::Err;
   wait_for_beacon(rail, qp, deadline, report);
   wait_for_last_wqe(rail, qp, deadline, report);
   // Without the beacon (a device that lost its completion) RESET fences all the same: what was not
   // polled by then is not counted, and what is not counted is replayed.
-  if (!move(rail, qp, verbs::to_reset(), report)) return;
-  if (!confirm(rail, qp, IBV_QPS_RESET, report)) return;
+  if (!move(rail, qp, verbs::to_reset(), IBV_QPS_RESET, report)) return;
   // Some devices leave the completions of a reset QP in the CQ: they count as long as nothing was
   // sampled.
   rail.poller().drain_for_fence();

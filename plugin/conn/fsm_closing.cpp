@@ -47,6 +47,14 @@ Outcome say_bye(Step& s) {
   return Outcome::Acted;
 }
 
+// A reply to a handshake, or a heartbeat, that finds nothing here any more.
+Outcome answer_closed(Step& s) { return s.fsm.departed ? say_bye(s) : Outcome::Stale; }
+
+Outcome heartbeat_closed(Step& s) {
+  if (s.event.kind == EventKind::Hb && s.fsm.departed) return say_bye(s);
+  return Outcome::Heard;
+}
+
 Outcome bye_closed(Step& s) {
   s.fsm.departed = true;
   emit(s, ActionType::SendByeAck);

@@ -109,18 +109,11 @@ Outcome commit_again(Step& s) {
   return Outcome::Acted;
 }
 
-Outcome commit_closed(Step& s) { return s.fsm.departed ? say_bye(s) : Outcome::Stale; }
-
 Outcome heartbeat_prepared(Step& s) {
   const CtlMessage& m = *s.event.message;
   const bool leader_is_up = m.state == State::Replaying || m.state == State::Active;
   if (m.epoch == s.fsm.epoch && leader_is_up) begin_replay(s);
   return answer_heartbeat(s);
-}
-
-Outcome heartbeat_closed(Step& s) {
-  if (s.event.kind == EventKind::Hb && s.fsm.departed) return say_bye(s);
-  return Outcome::Heard;
 }
 
 Outcome receive_prepared(Step& s) {
@@ -163,7 +156,7 @@ constexpr Table kFollower = {{
 /* Submit        */ {{open,             ignore,            never,      ignore,           ignore,             ignore,           wake,             wake,             ignore,           ignore}},
 /* Req           */ {{req_closed,       req_fencing,       never,      req_nudging,      req,                req,              req,              req,              say_bye,          say_rej}},
 /* Rep           */ {{wrong_role,       wrong_role,        never,      wrong_role,       wrong_role,         wrong_role,       wrong_role,       wrong_role,       wrong_role,       wrong_role}},
-/* Commit        */ {{commit_closed,    stale,             never,      stale,            commit_prepared,    commit_again,     commit_again,     commit_again,     say_bye,          say_rej}},
+/* Commit        */ {{answer_closed,    stale,             never,      stale,            commit_prepared,    commit_again,     commit_again,     commit_again,     say_bye,          say_rej}},
 /* Nudge         */ {{wrong_role,       wrong_role,        never,      wrong_role,       wrong_role,         wrong_role,       wrong_role,       wrong_role,       wrong_role,       wrong_role}},
 /* Hb            */ {{heartbeat_closed, answer_heartbeat,  never,      answer_heartbeat, heartbeat_prepared, answer_heartbeat, answer_heartbeat, answer_heartbeat, answer_heartbeat, say_rej}},
 /* HbAck         */ {{heartbeat_closed, answer_heartbeat,  never,      answer_heartbeat, heartbeat_prepared, answer_heartbeat, answer_heartbeat, answer_heartbeat, answer_heartbeat, heard}},

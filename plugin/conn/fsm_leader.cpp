@@ -73,11 +73,6 @@ Outcome heartbeat(Step& s) {
   return outcome;
 }
 
-Outcome heartbeat_closed(Step& s) {
-  if (s.event.kind == EventKind::Hb && s.fsm.departed) return say_bye(s);
-  return Outcome::Heard;
-}
-
 // F3: the REP of the pending epoch, once.
 Outcome rep(Step& s) {
   Fsm& f = s.fsm;
@@ -94,8 +89,6 @@ Outcome rep(Step& s) {
   command(s, Command::Connect, f.epoch);
   return Outcome::Acted;
 }
-
-Outcome rep_closed(Step& s) { return s.fsm.departed ? say_bye(s) : Outcome::Stale; }
 
 Outcome fenced(Step& s) {
   if (!is_awaited(s, Command::Fence)) return Outcome::Stale;
@@ -147,7 +140,7 @@ Outcome rc_receive(Step& s) {
 constexpr Table kLeader = {{
 /* Submit        */ {{open,             ignore,            ignore,         never,   never,    ignore,         wake,           wake,           ignore,           ignore}},
 /* Req           */ {{wrong_role,       wrong_role,        wrong_role,     never,   never,    wrong_role,     wrong_role,     wrong_role,     wrong_role,       wrong_role}},
-/* Rep           */ {{rep_closed,       stale,             rep,            never,   never,    stale,          stale,          stale,          say_bye,          say_rej}},
+/* Rep           */ {{answer_closed,    stale,             rep,            never,   never,    stale,          stale,          stale,          say_bye,          say_rej}},
 /* Commit        */ {{wrong_role,       wrong_role,        wrong_role,     never,   never,    wrong_role,     wrong_role,     wrong_role,     wrong_role,       wrong_role}},
 /* Nudge         */ {{nudge_closed,     nudge_fencing,     nudge,          never,   never,    nudge,          nudge,          nudge,          say_bye,          say_rej}},
 /* Hb            */ {{heartbeat_closed, answer_heartbeat,  heartbeat,      never,   never,    heartbeat,      heartbeat,      heartbeat,      answer_heartbeat, say_rej}},

@@ -66,6 +66,8 @@ Outcome port_up(Step& s);
 Outcome not_repairable(Step& s);
 Outcome say_bye(Step& s);
 Outcome say_rej(Step& s);
+Outcome answer_closed(Step& s);
+Outcome heartbeat_closed(Step& s);
 Outcome bye_closed(Step& s);
 Outcome bye(Step& s);
 Outcome bye_closing(Step& s);

@@ -78,12 +78,12 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,
   const std::size_t size = header_size + payload_size;
   ops::Frag* frag = nullptr;
   const bool wait = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint);
-  if (wait) [[unlikely]] {
-    frag = nullptr;
-  } else if (size - 1 < module.small_bytes) [[likely]] {  // and not 0
-    frag = module.small->get();
-  } else if (size <= btl->btl_max_send_size) {
-    frag = module.transport->alloc_frag(static_cast<std::uint32_t>(size));
+  if (!wait) [[likely]] {
+    if (size - 1 < module.small_bytes) [[likely]] {  // and not 0
+      frag = module.small->get();
+    } else if (size <= btl->btl_max_send_size) {
+      frag = module.transport->alloc_frag(static_cast<std::uint32_t>(size));
+    }
   }
   if (frag == nullptr) [[unlikely]] {
     if (descriptor != nullptr) *descriptor = nullptr;

@@ -118,9 +118,11 @@ Result<void> confirm_state(const Api& api, ibv_qp* qp, ibv_qp_state wanted,
   const auto deadline = process_clock().now() + limit;
   while (true) {
     const Result<ibv_qp_state> state = query_state(api, qp);
-    if (!state) return tl::unexpected<Error>(state.error());
-    if (*state == wanted) return {};
-    if (process_clock().now() >= deadline) {
+    if (state && *state == wanted) return {};
+    const bool late = process_clock().now() >= deadline;
+    // A query that failed for want of something is asked again; a dead device answers no more.
+    if (!state && (late || state.error().code == EIO)) return tl::unexpected<Error>(state.error());
+    if (late) {
       return fail(ETIMEDOUT, "query_qp",
                   fmt::format("QP {:#x} on {} is still {} after {} ms, not {}", qp->qp_num,
                               qp->context->device->name, qp_state_name(*state), limit.count(),

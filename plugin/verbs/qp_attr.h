@@ -66,8 +66,8 @@ QpChange to_reset();
 Result<void> modify(const Api& api, ibv_qp* qp, const QpChange& change);
 
 Result<ibv_qp_state> query_state(const Api& api, ibv_qp* qp);
-// Asks until the QP reports `wanted` (some devices take ~15 ms); ETIMEDOUT names the state it
-// stayed in.
+// Asks until the QP reports `wanted` (some devices take ~15 ms), also when a query fails, unless
+// with EIO: a dead device answers no more. ETIMEDOUT names the state it stayed in.
 Result<void> confirm_state(const Api& api, ibv_qp* qp, ibv_qp_state wanted,
                            std::chrono::milliseconds limit);
 
