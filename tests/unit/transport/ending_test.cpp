@@ -16,19 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-conn::Params quick() {
-  conn::Params params;
-  params.ib_timeout = 8;
-  params.heartbeat_interval_ms = 50;
-  params.qp_linger_ms = 20;
-  params.reconnect_backoff_min_ms = 1;
-  return params;
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Ending, AProcessThatVanishedIsGivenUpOnceWithAllThatAPersonNeeds) {
   conn::Params params = quick();
   params.max_outage_s = 1;
@@ -40,12 +27,8 @@ TEST(Ending, AProcessThatVanishedIsGivenUpOnceWithAllThatAPersonNeeds) {
   fabric[1].transport.reset();  // no goodbye
   const auto start = Clock::now();
   fabric[0].send(1, 8, 2);
-  const auto poll_0 = [&] {
-    for (const auto limit = Clock::now() + std::chrono::seconds(8);
-         fabric[0].gave_up.empty() && Clock::now() < limit;)
-      fabric[0].progress();
-  };
-  poll_0();
+  fabric.until_by(
+      {0}, [&] { return !fabric[0].gave_up.empty(); }, 8000);
   ASSERT_EQ(fabric[0].gave_up.size(), 1u);
   const auto took = Clock::now() - start;
   EXPECT_GE(took, std::chrono::milliseconds(900));
@@ -57,18 +40,12 @@ TEST(Ending, AProcessThatVanishedIsGivenUpOnceWithAllThatAPersonNeeds) {
     EXPECT_TRUE(contains(text, part)) << part << " in: " << text;
   // Once, and nobody else is concerned.
   fabric[0].send(1, 8, 3);
-  for (const auto limit = Clock::now() + std::chrono::milliseconds(300); Clock::now() < limit;) {
-    fabric[0].progress();
-    fabric[2].progress();
-  }
+  fabric.until_by(
+      {0, 2}, [] { return false; }, 300);
   EXPECT_EQ(fabric[0].gave_up.size(), 1u);
   fabric[0].send(2, 8, 4);
-  for (const auto limit = Clock::now() + std::chrono::seconds(5);
-       fabric[2].inbox.size() < 2 && Clock::now() < limit;) {
-    fabric[0].progress();
-    fabric[2].progress();
-  }
-  EXPECT_EQ(fabric[2].inbox.size(), 2u);
+  EXPECT_TRUE(fabric.until_by(
+      {0, 2}, [&] { return fabric[2].inbox.size() == 2; }, 5000));
 }
 
 // What was sent to a peer that has said goodbye will never be acknowledged, and is not waited for.

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "plugin/conn/modex.h"
+#include "plugin/verbs/async_events.h"
 #include "tests/unit/transport/fabric_kit.h"
 #include "tests/unit/transport/verbs_spy.h"
 
@@ -15,23 +15,6 @@ namespace mend::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-conn::Params quick() {
-  conn::Params params;
-  params.ib_timeout = 8;
-  params.heartbeat_interval_ms = 50;
-  params.qp_linger_ms = 20;
-  params.reconnect_backoff_min_ms = 1;
-  return params;
-}
-
-std::int64_t count(Rank& rank, const char* name) {
-  return nlohmann::json::parse(rank.transport->stats_json())[name];
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
 
 // One message each way.
 bool talk(Fabric& fabric, std::uint64_t number) {
@@ -73,7 +56,7 @@ TEST(Events, AGidThatMovesIsFollowedByBothSides) {
   spy.hide_gid(moved, before[0].source_index);
   spy.inject(IBV_EVENT_GID_CHANGE, moved);
   ASSERT_TRUE(fabric.until(
-      [&] { return count(fabric[0], "recoveries") >= 1 && count(fabric[1], "recoveries") >= 1; }));
+      [&] { return fabric[0].stat("recoveries") >= 1 && fabric[1].stat("recoveries") >= 1; }));
   ASSERT_TRUE(talk(fabric, 2));
   const auto after = paths(spy);
   ASSERT_EQ(after.size(), 2u);
@@ -90,11 +73,11 @@ TEST(Events, AGidThatMovesIsFollowedByBothSides) {
   fabric.close_all();
 }
 
-class DeadQueue : public testing::TestWithParam<ibv_event_type> {};
+class Dead : public testing::TestWithParam<ibv_event_type> {};
 
-// The queue is shared by all connections of the rail: none of them can go on, and the message says
-// why. The other process is told.
-TEST_P(DeadQueue, IsNamedAndGivenUpSoon) {
+// The device, or a queue that all connections of the rail share: none of them can go on, and the
+// message says why. The other process is told.
+TEST_P(Dead, IsNamedAndGivenUpSoon) {
   VerbsSpy spy;
   Fabric fabric(2, quick());
   ASSERT_EQ(fabric.error(), "");
@@ -107,18 +90,19 @@ TEST_P(DeadQueue, IsNamedAndGivenUpSoon) {
       fabric.until([&] { return fabric[0].gave_up.size() + fabric[1].gave_up.size() == 2; }, 5000));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(2));
   EXPECT_EQ(spy.injected_left(), 0);
-  const char* name = GetParam() == IBV_EVENT_CQ_ERR ? "CQ_ERR" : "SRQ_ERR";
-  EXPECT_NE(contains(fabric[0].gave_up[0], name), contains(fabric[1].gave_up[0], name))
-      << fabric[0].gave_up[0] << "\n"
-      << fabric[1].gave_up[0];
+  const char* name = verbs::event_name(GetParam());
+  const bool first = contains(fabric[0].gave_up[0], name);
+  EXPECT_NE(first, contains(fabric[1].gave_up[0], name)) << fabric[0].gave_up[0] << "\n"
+                                                         << fabric[1].gave_up[0];
+  const std::string& told = fabric[first ? 1 : 0].gave_up[0];
+  EXPECT_TRUE(contains(told, "peer")) << told;
   fabric.close_all();
 }
 
-INSTANTIATE_TEST_SUITE_P(Events, DeadQueue, testing::Values(IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR),
-                         [](const auto& one) {
-                           return one.param == IBV_EVENT_CQ_ERR ? "CompletionQueue"
-                                                                : "SharedReceiveQueue";
-                         });
+INSTANTIATE_TEST_SUITE_P(Events, Dead,
+                         testing::Values(IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR,
+                                         IBV_EVENT_SRQ_ERR),
+                         [](const auto& one) { return std::string(verbs::event_name(one.param)); });
 
 // Process 0 still knows the process that was at process 1's place before: it is told so, and does
 // not wait for max_outage.
@@ -132,13 +116,13 @@ TEST(Events, ARestartedPeerIsNotTakenForItsPredecessor) {
   auto peer = fabric[0].transport->add_peer(7, 1, "here", conn::encode_modex(*predecessor));
   ASSERT_TRUE(peer) << peer.error().message;
   fabric[0].peers[1] = *peer;
-  const std::int64_t dropped = count(fabric[1], "ctl_dropped");
+  const std::int64_t dropped = fabric[1].stat("ctl_dropped");
   const auto start = Clock::now();
   fabric[0].send(1, 8, 1);
   ASSERT_TRUE(fabric.until([&] { return fabric[0].gave_up.size() == 1; }, 5000));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(2));
   EXPECT_TRUE(contains(fabric[0].gave_up[0], "peer")) << fabric[0].gave_up[0];
-  EXPECT_GT(count(fabric[1], "ctl_dropped"), dropped);
+  EXPECT_GT(fabric[1].stat("ctl_dropped"), dropped);
   EXPECT_TRUE(fabric[1].inbox.empty());
   EXPECT_TRUE(fabric[1].gave_up.empty());
   fabric.close_all();

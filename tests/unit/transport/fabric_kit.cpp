@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
@@ -50,6 +51,37 @@ std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
     std::memcpy(data.data() + i, &word, std::min<std::size_t>(8, bytes - i));
   }
   return data;
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+conn::Params quick() {
+  conn::Params params;
+  params.ib_timeout = 8;
+  params.heartbeat_interval_ms = 50;
+  params.qp_linger_ms = 20;
+  params.reconnect_backoff_min_ms = 1;
+  return params;
+}
+
+ops::RdmaOp transfer(ops::RdmaOp::Dir dir, std::span<std::byte> local, const conn::Region& mine,
+                     const std::byte* remote, const conn::Region& theirs, int& done) {
+  ops::RdmaOp op;
+  op.dir = dir;
+  op.local = local.data();
+  op.local_keys = &mine.local;
+  op.remote = reinterpret_cast<std::uintptr_t>(remote);
+  op.remote_keys = theirs.remote;
+  op.length = local.size();
+  op.user[0] = &done;
+  op.done = [](ops::RdmaOp& self) { ++*static_cast<int*>(self.user[0]); };
+  return op;
+}
+
+std::int64_t Rank::stat(const char* name) const {
+  return nlohmann::json::parse(transport->stats_json()).at(name);
 }
 
 int Rank::progress() {
@@ -122,11 +154,25 @@ void Fabric::introduce(std::uint32_t a, std::uint32_t b) {
 }
 
 bool Fabric::until(const std::function<bool()>& done, int limit_ms) {
+  std::vector<Rank*> all;
+  for (const auto& rank : ranks_) all.push_back(rank.get());
+  return drive(all, done, limit_ms);
+}
+
+bool Fabric::until_by(std::initializer_list<std::uint32_t> active,
+                      const std::function<bool()>& done, int limit_ms) {
+  std::vector<Rank*> some;
+  for (const std::uint32_t rank : active) some.push_back(ranks_[rank].get());
+  return drive(some, done, limit_ms);
+}
+
+bool Fabric::drive(const std::vector<Rank*>& active, const std::function<bool()>& done,
+                   int limit_ms) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
   while (!done()) {
     if (std::chrono::steady_clock::now() > limit) return false;
     int events = 0;
-    for (const auto& rank : ranks_) events += rank->progress();
+    for (Rank* rank : active) events += rank->progress();
     if (events == 0) std::this_thread::yield();
   }
   return true;

@@ -8,11 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "ops/request.h"
 #include "plugin/conn/host.h"
 #include "plugin/conn/transport.h"
 
@@ -36,11 +39,23 @@ struct Rank {
 
   ops::Channel& to(std::uint32_t other) { return transport->channel(peers.at(other), RailId{0}); }
   int progress();
+  std::int64_t stat(const char* name) const;  // of stats_json()
   // A message of `bytes` bytes that pattern(seed) describes.
   void send(std::uint32_t other, std::size_t bytes, std::uint64_t seed, std::uint8_t tag = 0x42);
 };
 
 std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed);
+
+bool contains(const std::string& text, const char* part);
+
+// Short timers, so that a peer's silence is noticed in milliseconds.
+conn::Params quick();
+
+constexpr unsigned kAllAccess = conn::kLocalWrite | conn::kRemoteRead | conn::kRemoteWrite;
+
+// A put or get of all of `local`; its end is counted in `done`.
+ops::RdmaOp transfer(ops::RdmaOp::Dir dir, std::span<std::byte> local, const conn::Region& mine,
+                     const std::byte* remote, const conn::Region& theirs, int& done);
 
 class Fabric {
  public:
@@ -56,10 +71,16 @@ class Fabric {
   void introduce(std::uint32_t a, std::uint32_t b);  // a learns of b
   // Drives everybody's progress until done() or the limit; whether done() came true.
   bool until(const std::function<bool()>& done, int limit_ms = 10000);
+  // The same while everybody else is elsewhere, or no more.
+  bool until_by(std::initializer_list<std::uint32_t> active, const std::function<bool()>& done,
+                int limit_ms);
   void close_all();
   const std::string& error() const { return error_; }
 
  private:
+  static bool drive(const std::vector<Rank*>& active, const std::function<bool()>& done,
+                    int limit_ms);
+
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::string error_;
 };

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "plugin/conn/device_choice.h"
@@ -18,10 +17,6 @@ namespace {
 
 using conn::CtlMessage;
 using conn::MsgType;
-
-std::int64_t count(Rank& rank, const char* name) {
-  return nlohmann::json::parse(rank.transport->stats_json())[name];
-}
 
 // Two ranks that talk, and somebody with a control channel of his own on the same fabric.
 class Forged : public ::testing::Test {
@@ -79,12 +74,12 @@ class Forged : public ::testing::Test {
     ASSERT_EQ(channel->send(to, std::span(bytes).first(size)), conn::UdSend::Sent);
   }
   bool wait_for(const char* name, std::int64_t value) {
-    return fabric.until([&] { return count(fabric[1], name) >= value; }, 3000);
+    return fabric.until([&] { return fabric[1].stat(name) >= value; }, 3000);
   }
   void expect_unharmed() {
     EXPECT_TRUE(fabric[0].gave_up.empty());
     EXPECT_TRUE(fabric[1].gave_up.empty());
-    EXPECT_EQ(count(fabric[1], "recoveries"), 0);
+    EXPECT_EQ(fabric[1].stat("recoveries"), 0);
     fabric[0].send(1, 100, 3);
     fabric[1].send(0, 100, 4);
     EXPECT_TRUE(
@@ -109,17 +104,17 @@ TEST_F(Forged, WrongNamesAreDroppedAndCounted) {
   wrong[3].dst_rank = 0;
   wrong[4].src_rank = 7;
   wrong[5].k = 1000;
-  const std::int64_t before = count(fabric[1], "ctl_dropped");
+  const std::int64_t before = fabric[1].stat("ctl_dropped");
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     send(wrong[i]);
     EXPECT_TRUE(wait_for("ctl_dropped", before + static_cast<std::int64_t>(i) + 1)) << i;
   }
-  EXPECT_EQ(count(fabric[1], "ctl_dropped"), before + static_cast<std::int64_t>(wrong.size()));
+  EXPECT_EQ(fabric[1].stat("ctl_dropped"), before + static_cast<std::int64_t>(wrong.size()));
   expect_unharmed();
 }
 
 TEST_F(Forged, DamagedOnesAreDroppedAndCounted) {
-  const std::int64_t before = count(fabric[1], "ctl_dropped");
+  const std::int64_t before = fabric[1].stat("ctl_dropped");
   for (const std::size_t byte : {0u, 4u, 5u, 6u, 8u, 16u, 24u, 48u, 60u, 64u})
     send(genuine(MsgType::Rej), byte);
   EXPECT_TRUE(wait_for("ctl_dropped", before + 10));
@@ -127,15 +122,15 @@ TEST_F(Forged, DamagedOnesAreDroppedAndCounted) {
 }
 
 TEST_F(Forged, AnotherEpochMovesNothingAndIsCounted) {
-  const std::int64_t dropped = count(fabric[1], "ctl_dropped");
-  const std::int64_t stale = count(fabric[1], "ctl_stale");
+  const std::int64_t dropped = fabric[1].stat("ctl_dropped");
+  const std::int64_t stale = fabric[1].stat("ctl_stale");
   for (const MsgType type : {MsgType::Req, MsgType::Commit}) {
     CtlMessage old = genuine(type);
     old.epoch = Epoch{0};
     send(old);
   }
   EXPECT_TRUE(wait_for("ctl_stale", stale + 2));
-  EXPECT_EQ(count(fabric[1], "ctl_dropped"), dropped);
+  EXPECT_EQ(fabric[1].stat("ctl_dropped"), dropped);
   expect_unharmed();
 }
 

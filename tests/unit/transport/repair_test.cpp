@@ -2,8 +2,6 @@
 // by name, and nobody else suffers.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tests/unit/transport/fabric_kit.h"
 #include "tests/unit/transport/verbs_spy.h"
 
@@ -11,15 +9,6 @@ namespace mend::test {
 namespace {
 
 constexpr std::size_t kBytes = 100000;
-constexpr unsigned kAll = conn::kLocalWrite | conn::kRemoteRead | conn::kRemoteWrite;
-
-std::int64_t repairs(Rank& rank) {
-  return nlohmann::json::parse(rank.transport->stats_json())["repairs"];
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
 
 class Repair : public ::testing::Test {
  protected:
@@ -31,19 +20,11 @@ class Repair : public ::testing::Test {
   }
   void register_all() {
     ASSERT_EQ(fabric.error(), "");
-    ASSERT_TRUE(fabric[0].transport->register_region(local.data(), kBytes, kAll, mine));
-    ASSERT_TRUE(fabric[1].transport->register_region(remote.data(), kBytes, kAll, theirs));
+    ASSERT_TRUE(fabric[0].transport->register_region(local.data(), kBytes, kAllAccess, mine));
+    ASSERT_TRUE(fabric[1].transport->register_region(remote.data(), kBytes, kAllAccess, theirs));
   }
   void start(ops::RdmaOp::Dir dir) {
-    op = ops::RdmaOp{};
-    op.dir = dir;
-    op.local = local.data();
-    op.local_keys = &mine.local;
-    op.remote = reinterpret_cast<std::uintptr_t>(remote.data());
-    op.remote_keys = theirs.remote;
-    op.length = kBytes;
-    op.user[0] = &done;
-    op.done = [](ops::RdmaOp& self) { ++*static_cast<int*>(self.user[0]); };
+    op = transfer(dir, local, mine, remote.data(), theirs, done);
     fabric[0].to(1).rdma(op);
   }
   // Messages of all pairs but 0 and 1 arrive, in both directions.
@@ -72,13 +53,13 @@ TEST_F(Repair, RefusedRemoteKeyIsRefreshedAndThePutReplayed) {
   ASSERT_TRUE(fabric.until([&] { return done == 1; }));
   EXPECT_EQ(spy.spoiled(), 1);
   EXPECT_EQ(remote, local);
-  EXPECT_EQ(repairs(fabric[0]), 1);
+  EXPECT_EQ(fabric[0].stat("repairs"), 1);
   // The handle still has the old keys; they are not tried again.
   remote.assign(kBytes, std::byte{});
   start(ops::RdmaOp::Dir::Put);
   ASSERT_TRUE(fabric.until([&] { return done == 2; }));
   EXPECT_EQ(remote, local);
-  EXPECT_EQ(repairs(fabric[0]), 1);
+  EXPECT_EQ(fabric[0].stat("repairs"), 1);
   EXPECT_TRUE(fabric[0].gave_up.empty());
   expect_others_unharmed();
 }
@@ -89,7 +70,7 @@ TEST_F(Repair, RefusedRemoteKeyOfAGet) {
   start(ops::RdmaOp::Dir::Get);
   ASSERT_TRUE(fabric.until([&] { return done == 1; }));
   EXPECT_EQ(local, remote);
-  EXPECT_EQ(repairs(fabric[0]), 1);
+  EXPECT_EQ(fabric[0].stat("repairs"), 1);
 }
 
 TEST_F(Repair, MessagesBehindARefusedPutStayInOrderAndComeOnce) {
@@ -100,7 +81,7 @@ TEST_F(Repair, MessagesBehindARefusedPutStayInOrderAndComeOnce) {
   for (std::uint64_t i = 10; i < 200; ++i) fabric[0].send(1, 50, i);
   ASSERT_TRUE(fabric.until([&] { return done == 1 && fabric[1].inbox.size() == 200; }));
   for (std::uint64_t i = 0; i < 200; ++i) ASSERT_EQ(fabric[1].inbox[i].bytes, pattern(50, i));
-  EXPECT_EQ(repairs(fabric[0]), 1);
+  EXPECT_EQ(fabric[0].stat("repairs"), 1);
 }
 
 TEST_F(Repair, ASecondRefusalNamesOperationKeyAddressStatusAndPeer) {
@@ -136,7 +117,7 @@ TEST_F(Repair, RefusedLocalMemoryIsRegisteredOnceMore) {
   ASSERT_TRUE(fabric.until([&] { return done == 1; }));
   EXPECT_EQ(spy.spoiled(), 1);
   EXPECT_EQ(remote, local);
-  EXPECT_EQ(repairs(fabric[0]), 1);
+  EXPECT_EQ(fabric[0].stat("repairs"), 1);
   EXPECT_TRUE(fabric[0].gave_up.empty());
   expect_others_unharmed();
 }
@@ -146,6 +127,8 @@ TEST_F(Repair, LocalMemoryRefusedTwiceIsGivenUp) {
   register_all();
   start(ops::RdmaOp::Dir::Put);
   ASSERT_TRUE(fabric.until([&] { return !fabric[0].gave_up.empty(); }));
+  EXPECT_EQ(spy.spoiled(), 2);
+  EXPECT_EQ(done, 0);
   EXPECT_TRUE(contains(fabric[0].gave_up[0], "LOC_PROT_ERR")) << fabric[0].gave_up[0];
   EXPECT_TRUE(contains(fabric[0].gave_up[0], "lkey 0x")) << fabric[0].gave_up[0];
   expect_others_unharmed();

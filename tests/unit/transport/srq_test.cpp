@@ -3,10 +3,7 @@
 // case a message less.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <mutex>
-#include <nlohmann/json.hpp>
-#include <thread>
 
 #include "plugin/verbs/log.h"
 #include "tests/unit/transport/fabric_kit.h"
@@ -30,9 +27,7 @@ std::size_t starving_lines() {
   return count;
 }
 
-std::uint64_t srq_depth(Rank& rank) {
-  return nlohmann::json::parse(rank.transport->stats_json())["srq_depth"];
-}
+std::int64_t srq_depth(Rank& rank) { return rank.stat("srq_depth"); }
 
 class SrqTest : public testing::Test {
  protected:
@@ -53,26 +48,21 @@ class SrqTest : public testing::Test {
     };
     if (!fabric.until(settled)) return false;
     for (std::uint64_t i = 1; i < kMessages; ++i) fabric[0].send(1, 200, i);
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!done() && std::chrono::steady_clock::now() < limit) {
-      fabric[0].progress();
-      std::this_thread::yield();
-    }
-    return done();
+    return fabric.until_by({0}, done, 10000);
   }
   static void expect_all(Fabric& fabric) {
     ASSERT_TRUE(fabric.until([&] { return fabric[1].inbox.size() == kMessages; }));
     for (std::uint64_t i = 1; i < kMessages; ++i)
       ASSERT_EQ(fabric[1].inbox[i].bytes, pattern(200, i)) << i;
     fabric.close_all();
-    EXPECT_EQ(nlohmann::json::parse(fabric[1].transport->stats_json())["dup_rx"], 0);
+    EXPECT_EQ(fabric[1].stat("dup_rx"), 0);
   }
 };
 
 TEST_F(SrqTest, GrowsWhenItRunsLow) {
   Fabric fabric(2);
   ASSERT_EQ(fabric.error(), "");
-  const std::uint64_t first = srq_depth(fabric[1]);
+  const std::int64_t first = srq_depth(fabric[1]);
   ASSERT_TRUE(flood(fabric, [&] { return srq_depth(fabric[1]) > first; }))
       << "still " << srq_depth(fabric[1]) << " receive buffers";
   EXPECT_EQ(starving_lines(), 0u);
@@ -87,9 +77,8 @@ TEST_F(SrqTest, NamesTheHoldersWhereTheirNumberIsFixed) {
   ASSERT_EQ(fabric.error(), "");
   ASSERT_TRUE(flood(fabric, [] { return starving_lines() > 0; }));
   // What lasts is told to the user; a burst is not (BurstsAreNobodysTrouble).
-  const auto start = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2600))
-    fabric[0].progress();
+  fabric.until_by(
+      {0}, [] { return false; }, 2600);
   {
     const std::lock_guard guard(g_mutex);
     EXPECT_NE(g_warnings[0].find("fewer than 4 of 16 receive buffers are free"), std::string::npos)
@@ -97,7 +86,7 @@ TEST_F(SrqTest, NamesTheHoldersWhereTheirNumberIsFixed) {
     EXPECT_NE(g_warnings[0].find("btl_mend_srq_depth"), std::string::npos) << g_warnings[0];
   }
   expect_all(fabric);
-  EXPECT_EQ(srq_depth(fabric[1]), 16u);
+  EXPECT_EQ(srq_depth(fabric[1]), 16);
   EXPECT_EQ(starving_lines(), 1u) << "it is told now and then, not for each message";
   ASSERT_EQ(fabric[1].warnings.size(), 1u) << "to the user as well, when MPI is called";
   EXPECT_TRUE(fabric[1].warnings[0].starts_with("SRQ starving on ")) << fabric[1].warnings[0];
@@ -130,18 +119,13 @@ TEST_F(SrqTest, RecoversWhileTheStashHoldsEveryBuffer) {
   const auto victims = spy.in_rts(IBV_QPT_RC);
   ASSERT_FALSE(victims.empty());
   spy.break_qp(victims.front());
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   const auto recovered = [&] {
     return fabric[0].to(1).epoch() > before && fabric[1].to(0).epoch() > before &&
            fabric[0].to(1).posting() && fabric[1].to(0).posting();
   };
-  while (!recovered() && std::chrono::steady_clock::now() < limit) fabric[0].progress();
-  ASSERT_TRUE(recovered()) << "while rank 1 is elsewhere";
+  ASSERT_TRUE(fabric.until_by({0}, recovered, 10000)) << "while rank 1 is elsewhere";
   EXPECT_EQ(fabric[1].inbox.size(), 1u);
-  const auto count = [&](const char* name) -> std::int64_t {
-    return nlohmann::json::parse(fabric[0].transport->stats_json())[name];
-  };
-  EXPECT_TRUE(fabric.until([&] { return count("recoveries") >= 1; }));
+  EXPECT_TRUE(fabric.until([&] { return fabric[0].stat("recoveries") >= 1; }));
   expect_all(fabric);
 }
 

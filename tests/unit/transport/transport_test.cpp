@@ -1,22 +1,15 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstring>
-#include <nlohmann/json.hpp>
-
 #include "tests/unit/transport/fabric_kit.h"
 
 namespace mend::test {
 namespace {
 
-nlohmann::json stats_of(Rank& rank) { return nlohmann::json::parse(rank.transport->stats_json()); }
-
 // What every orderly run must show.
 void expect_clean(Fabric& fabric, std::uint32_t ranks) {
   for (std::uint32_t i = 0; i < ranks; ++i) {
-    const auto stats = stats_of(fabric[i]);
-    EXPECT_EQ(stats["dup_rx"], 0);
-    EXPECT_EQ(stats["srq_lost"], 0);
+    EXPECT_EQ(fabric[i].stat("dup_rx"), 0);
+    EXPECT_EQ(fabric[i].stat("srq_lost"), 0);
     EXPECT_TRUE(fabric[i].gave_up.empty());
   }
 }
@@ -29,9 +22,9 @@ TEST(Transport, FirstMessageConnectsAndArrives) {
   EXPECT_EQ(fabric[1].inbox[0].from, 0u);
   EXPECT_EQ(fabric[1].inbox[0].bytes, pattern(8, 1));
   fabric.close_all();
-  EXPECT_EQ(stats_of(fabric[0])["connections"], 1);
-  EXPECT_EQ(stats_of(fabric[0])["sends"], 1);
-  EXPECT_EQ(stats_of(fabric[1])["recvs"], 1);
+  EXPECT_EQ(fabric[0].stat("connections"), 1);
+  EXPECT_EQ(fabric[0].stat("sends"), 1);
+  EXPECT_EQ(fabric[1].stat("recvs"), 1);
   expect_clean(fabric, 2);
 }
 
@@ -86,9 +79,8 @@ TEST(Transport, AcknowledgesWhileTheApplicationComputes) {
       fabric[1].progress();
     }
     ASSERT_FALSE(fabric[1].to(0).quiet()) << "nothing is owed, so nothing is tested";
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    while (!fabric[0].transport->flushed() && std::chrono::steady_clock::now() < limit)
-      fabric[0].progress();  // and not fabric[1]
+    fabric.until_by(
+        {0}, [&] { return fabric[0].transport->flushed(); }, 5000);  // without 1
     EXPECT_TRUE(fabric[0].to(1).quiet());
     EXPECT_TRUE(fabric[1].to(0).quiet());
   }
@@ -116,30 +108,18 @@ TEST(Transport, PutGetAndAtomics) {
   auto source = pattern(kBytes, 3);
   std::vector<std::byte> target(kBytes), back(kBytes);
   alignas(8) std::uint64_t counter = 40;
-  constexpr unsigned kAll = conn::kLocalWrite | conn::kRemoteRead | conn::kRemoteWrite;
   conn::Region local, remote, landing;
-  ASSERT_TRUE(fabric[0].transport->register_region(source.data(), kBytes, kAll, local));
-  ASSERT_TRUE(fabric[0].transport->register_region(back.data(), kBytes, kAll, landing));
-  ASSERT_TRUE(fabric[1].transport->register_region(target.data(), kBytes, kAll, remote));
+  ASSERT_TRUE(fabric[0].transport->register_region(source.data(), kBytes, kAllAccess, local));
+  ASSERT_TRUE(fabric[0].transport->register_region(back.data(), kBytes, kAllAccess, landing));
+  ASSERT_TRUE(fabric[1].transport->register_region(target.data(), kBytes, kAllAccess, remote));
 
   int done = 0;
-  ops::RdmaOp put;
-  put.dir = ops::RdmaOp::Dir::Put;
-  put.local = source.data();
-  put.local_keys = &local.local;
-  put.remote = reinterpret_cast<std::uintptr_t>(target.data());
-  put.remote_keys = remote.remote;
-  put.length = kBytes;
-  put.user[0] = &done;
-  put.done = [](ops::RdmaOp& op) { ++*static_cast<int*>(op.user[0]); };
+  ops::RdmaOp put = transfer(ops::RdmaOp::Dir::Put, source, local, target.data(), remote, done);
   fabric[0].to(1).rdma(put);
   ASSERT_TRUE(fabric.until([&] { return done == 1; }));
   EXPECT_EQ(target, source);
 
-  ops::RdmaOp get = put;
-  get.dir = ops::RdmaOp::Dir::Get;
-  get.local = back.data();
-  get.local_keys = &landing.local;
+  ops::RdmaOp get = transfer(ops::RdmaOp::Dir::Get, back, landing, target.data(), remote, done);
   fabric[0].to(1).rdma(get);
   ASSERT_TRUE(fabric.until([&] { return done == 2; }));
   EXPECT_EQ(back, source);

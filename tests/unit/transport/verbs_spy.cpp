@@ -111,8 +111,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
 void ack_async_event(ibv_async_event* event) {
   {
     const std::lock_guard guard(spy->mutex);
-    const bool ours = is_injected(event->event_type);
-    if (ours && spy->unacked > 0) {
+    if (is_injected(event->event_type) && spy->unacked > 0) {
       --spy->unacked;
       return;
     }
@@ -268,12 +267,12 @@ std::vector<ibv_qp*> VerbsSpy::in_rts(ibv_qp_type type) const {
 }
 
 // Under the lock that destroy_qp takes first: it cannot go meanwhile.
-void VerbsSpy::break_qp(ibv_qp* qp) {
+bool VerbsSpy::break_qp(ibv_qp* qp) {
   const std::lock_guard guard(spy->mutex);
-  if (spy->qps.count(qp) == 0) return;
+  if (spy->qps.count(qp) == 0) return false;
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  spy->real.modify_qp(qp, &attr, IBV_QP_STATE);
+  return spy->real.modify_qp(qp, &attr, IBV_QP_STATE) == 0;
 }
 
 // The queue pair that wakes the reader is one in INIT: nobody misses it, its error is its owner's

@@ -37,7 +37,7 @@ class VerbsSpy {
 
   // Queue pairs in RTS of one type.
   std::vector<ibv_qp*> in_rts(ibv_qp_type type) const;
-  void break_qp(ibv_qp* qp);  // to ERR, behind its owner's back
+  bool break_qp(ibv_qp* qp);  // to ERR, behind its owner's back; false: it is gone
   int query(ibv_qp* qp, ibv_qp_attr& attr, ibv_qp_init_attr& init) const;  // everything
 
   // An asynchronous event of the device that `context` has open, as if it had come.
