@@ -70,7 +70,7 @@ void Traffic::send(std::size_t from, std::size_t to, std::uint32_t bytes) {
   ++flow.sent;
   flow.lengths.push_back(bytes);
   ++sent_;
-  party.transport->channel(party.peers[to], RailId{0}).send_owned(*frag, kTag);
+  party.to(to).send_owned(*frag, kTag);
 }
 
 Traffic::Rdma& Traffic::new_rdma(std::size_t from, std::size_t to, std::uint32_t bytes,
@@ -100,14 +100,12 @@ void Traffic::put(std::size_t from, std::size_t to, std::uint32_t bytes) {
   Rdma& rdma = new_rdma(from, to, bytes, true);
   put_by_target_[{to, rdma.op.remote}] = &rdma;
   flows_[{from, to}].untold.push_back(&rdma);
-  Party& party = parties_[from];
-  party.transport->channel(party.peers[to], RailId{0}).rdma(rdma.op);
+  parties_[from].to(to).rdma(rdma.op);
 }
 
 void Traffic::get(std::size_t from, std::size_t to, std::uint32_t bytes) {
   Rdma& rdma = new_rdma(from, to, bytes, false);
-  Party& party = parties_[from];
-  party.transport->channel(party.peers[to], RailId{0}).rdma(rdma.op);
+  parties_[from].to(to).rdma(rdma.op);
 }
 
 void Traffic::add(std::size_t from, std::size_t to) {
@@ -121,8 +119,7 @@ void Traffic::add(std::size_t from, std::size_t to) {
   atomic.call.user[0] = &atomic;
   atomic.call.done = &Traffic::atomic_done;
   ++started_;
-  Party& party = parties_[from];
-  party.transport->channel(party.peers[to], RailId{0}).atomic(atomic.call);
+  parties_[from].to(to).atomic(atomic.call);
 }
 
 // --- what comes back ---

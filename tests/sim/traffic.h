@@ -32,6 +32,8 @@ struct Party {
   std::vector<std::byte> arena;
   std::size_t arena_used = 64;  // the first word is the counter for atomics
   conn::Region region;
+
+  ops::Channel& to(std::size_t peer) const { return transport->channel(peers[peer], RailId{0}); }
 };
 
 class Traffic {

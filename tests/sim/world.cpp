@@ -10,19 +10,7 @@
 #include "plugin/conn/clock.h"
 #include "plugin/conn/device_choice.h"
 #include "softhca/engine/context.h"
-
-namespace mend::ops {
-
-struct ChannelTestAccess {
-  static void set_sequence(Channel& channel, std::uint64_t count) {
-    channel.tx_next_ = channel.tx_sent_ = channel.acked_ = count;
-    channel.rx_next_ = count;
-    channel.note_told(count);
-    channel.cell_->from_peer = count;
-  }
-};
-
-}  // namespace mend::ops
+#include "tests/unit/ops/channel_access.h"
 
 namespace mend::sim {
 namespace {
@@ -148,9 +136,7 @@ void World::introduce(std::size_t a, std::size_t b) {
   party.node_of[*peer] = b;
 }
 
-ops::Channel& World::channel(std::size_t from, std::size_t to) {
-  return nodes_[from].transport->channel(parties_[from].peers[to], RailId{0});
-}
+ops::Channel& World::channel(std::size_t from, std::size_t to) { return parties_[from].to(to); }
 
 void World::on_receive(void* from, std::uint8_t, std::span<const std::byte> payload) {
   const auto* origin = static_cast<const conn::Origin*>(from);
