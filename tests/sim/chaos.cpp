@@ -69,10 +69,10 @@ class Run {
 
   const Plan plan_;
   Random random_;
-  std::unique_ptr<World> world_;
   Outcome outcome_;
   unsigned left_ = 0;
   bool enabled_ = false;
+  std::unique_ptr<World> world_;  // whose rules use the others
 };
 
 bool Run::hit(Kind kind, unsigned per_mille) {
@@ -90,12 +90,12 @@ void Run::set_rules() {
   tap.on_call = [this](std::size_t, Call call) { return fate_of_call(call); };
   tap.wrap_psn(has(Kind::PsnWrap));
   outcome_.hits[static_cast<unsigned>(Kind::PsnWrap)] += has(Kind::PsnWrap) ? 1 : 0;
-  if (has(Kind::NoLastWqe)) {
-    ++outcome_.hits[static_cast<unsigned>(Kind::NoLastWqe)];
-    tap.drop_event = [](std::size_t, ibv_event_type type) {
-      return type == IBV_EVENT_QP_LAST_WQE_REACHED;
+  if (has(Kind::NoLastWqe))
+    tap.drop_event = [this](std::size_t, ibv_event_type type) {
+      if (type != IBV_EVENT_QP_LAST_WQE_REACHED) return false;
+      ++outcome_.hits[static_cast<unsigned>(Kind::NoLastWqe)];
+      return true;
     };
-  }
 }
 
 // Every connection is up and has almost used up its numbers.

@@ -4,9 +4,9 @@
 // Thread contract: one thread. Invariant: the seed (and the mask of kinds) decides everything.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "tests/sim/world.h"
 
@@ -50,7 +50,7 @@ const char* to_string(Kind kind);
 struct Outcome {
   std::string complaints;  // empty: all is well
   std::uint64_t faults = 0;
-  std::vector<std::uint64_t> hits = std::vector<std::uint64_t>(kKinds);
+  std::array<std::uint64_t, kKinds> hits{};
   std::int64_t recoveries = 0;
   std::int64_t replayed = 0;
   std::uint64_t put_repeats = 0;

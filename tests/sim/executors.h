@@ -36,7 +36,6 @@ class SimService final : public conn::Service {
   // Runs one posted task, due timer or readable descriptor; false: there is none.
   bool run_one(TimeNs now, Random& random);
   TimeNs next_timer() const;
-  std::size_t timers() const { return timers_.size(); }
   std::uint64_t timers_run() const { return timers_run_; }
 
  private:

@@ -26,9 +26,9 @@ void Fiber::enter() {
 
 bool Fiber::resume() {
   if (finished_) return false;
-  resumed_by_ = std::exchange(running, this);
+  Fiber* const resumed_by = std::exchange(running, this);
   swapcontext(&outside_, &inside_);
-  running = resumed_by_;
+  running = resumed_by;
   return !finished_;
 }
 

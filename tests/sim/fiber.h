@@ -36,7 +36,6 @@ class Fiber {
   std::unique_ptr<std::byte[]> stack_;
   ucontext_t inside_{};
   ucontext_t outside_{};
-  Fiber* resumed_by_ = nullptr;
   std::uint64_t wake_at_ = 0;
   bool finished_ = false;
 };

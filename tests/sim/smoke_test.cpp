@@ -1,4 +1,4 @@
-// That the simulation itself works: traffic arrives, runs repeat, and faults of each kind happen.
+// That the simulation itself works: without faults, traffic arrives and nothing is recovered.
 #include <gtest/gtest.h>
 
 #include "tests/sim/world.h"

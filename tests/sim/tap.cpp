@@ -44,6 +44,7 @@ void fill_plain_calls(verbs::Api& api) {
   api.get_device_list = &::ibv_get_device_list;
   api.free_device_list = &::ibv_free_device_list;
   api.get_device_name = &::ibv_get_device_name;
+  api.close_device = &::ibv_close_device;
   api.query_device = &::ibv_query_device;
   api.query_port = &::ibv_query_port;
   api.query_gid = &::ibv_query_gid;
@@ -72,7 +73,6 @@ void fill_plain_calls(verbs::Api& api) {
 Tap::Tap(softhca::sim::Fabric& fabric) : fabric_(fabric) {
   fill_plain_calls(api_);
   api_.open_device = &Tap::open_device;
-  api_.close_device = &Tap::close_device;
   api_.create_qp = &Tap::create_qp;
   api_.modify_qp = &Tap::modify_qp;
   api_.destroy_qp = &Tap::destroy_qp;
@@ -99,8 +99,6 @@ ibv_context* Tap::open_device(ibv_device*) {
   tap.held_until_.push_back(0);
   return context;
 }
-
-int Tap::close_device(ibv_context* context) { return ::ibv_close_device(context); }
 
 ibv_qp* Tap::create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   Tap& tap = *active;
@@ -138,15 +136,14 @@ int Tap::modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   }
   const bool ends = (mask & IBV_QP_STATE) != 0 &&
                     (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET);
-  if (const auto it = tap.qps_.find(qp->qp_num); ends && it != tap.qps_.end())
-    tap.learn(it->second);
+  const auto it = tap.qps_.find(qp->qp_num);
+  const bool is_data = it != tap.qps_.end();
+  if (ends && is_data) tap.learn(it->second);
   const int rc = ::ibv_modify_qp(qp, &changed, mask);
-  if (rc == 0 && (mask & IBV_QP_DEST_QPN) != 0) {
-    if (const auto it = tap.qps_.find(qp->qp_num); it != tap.qps_.end()) {
-      it->second.dest_qpn = attr->dest_qp_num;
-      it->second.life = ++tap.lives_;
-      tap.connected_.insert({qp->qp_num, attr->dest_qp_num});
-    }
+  if (rc == 0 && is_data && (mask & IBV_QP_DEST_QPN) != 0) {
+    it->second.dest_qpn = attr->dest_qp_num;
+    it->second.life = ++tap.lives_;
+    tap.connected_.insert({qp->qp_num, attr->dest_qp_num});
   }
   return rc;
 }
@@ -373,7 +370,10 @@ void Tap::repeat_datagram(ibv_qp* qp, const ibv_send_wr& wr, std::uint64_t delay
 int Tap::poll_cq(ibv_cq* cq, int count, ibv_wc* entries) {
   Tap& tap = *active;
   if (!tap.data_cqs_.contains(cq)) return tap.real_poll_(cq, count, entries);
-  if (tap.held_until_[tap.node_of(cq->context)] > tap.fabric_.now()) return 0;
+  if (tap.held_until_[tap.node_of(cq->context)] > tap.fabric_.now()) {
+    ++tap.held_polls_;
+    return 0;
+  }
   std::deque<ibv_wc>& first = tap.released_[cq];
   int got = 0;
   for (; got < count && !first.empty(); ++got) {

@@ -67,7 +67,6 @@ class Tap {
 
   const verbs::Api& api() const { return api_; }
   ibv_context* context(std::size_t node) const { return contexts_[node]; }
-  std::size_t nodes() const { return contexts_.size(); }
 
   // The rules; empty: nothing happens.
   std::function<Fate(const Request&)> on_request;
@@ -92,6 +91,7 @@ class Tap {
   void kill_qp(ibv_qp* qp);                               // to ERR, silently
   void raise(std::size_t node, ibv_event_type type, ibv_qp* qp = nullptr);
   void hold_completions(std::size_t node, std::uint64_t until) { held_until_[node] = until; }
+  std::uint64_t held_polls() const { return held_polls_; }  // that found nothing for this reason
   // Whether a packet that the network kept would now be accepted by another queue pair than the one
   // it was meant for.
   bool ghost_hits() const;
@@ -111,7 +111,6 @@ class Tap {
   std::size_t node_of(const ibv_context* context) const { return node_of_.at(context); }
 
   static ibv_context* open_device(ibv_device*);
-  static int close_device(ibv_context*);
   static ibv_qp* create_qp(ibv_pd*, ibv_qp_init_attr*);
   static int modify_qp(ibv_qp*, ibv_qp_attr*, int);
   static int destroy_qp(ibv_qp*);
@@ -143,6 +142,7 @@ class Tap {
   std::set<const ibv_cq*> data_cqs_;
   std::set<std::uint32_t> datagram_qps_;
   std::vector<std::uint64_t> held_until_;
+  std::uint64_t held_polls_ = 0;
   std::set<WrKey> doomed_;
   std::map<const ibv_cq*, std::deque<ibv_wc>> released_;  // completions that go before the device's
   bool wrap_psn_ = false;
