@@ -10,12 +10,21 @@ Outcome as_current(Fsm& f, const Event& event, Epoch epoch, TimeNs now, Actions&
   return step(f, message_event(message), now, out);
 }
 
-Outcome without(ActionType type, Fsm& f, const Event& event, TimeNs now, Actions& out) {
+// The action is never taken.
+template <ActionType type>
+Outcome without(Fsm& f, const Event& event, TimeNs now, Actions& out) {
   Actions all;
   const Outcome outcome = step(f, event, now, all);
   for (const Action& action : all)
     if (action.type != type) out.push(action);
   return outcome;
+}
+
+// The message is not repeated.
+template <ActionType type>
+Outcome sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
+  if (event.kind != EventKind::Timer) return step(f, event, now, out);
+  return without<type>(f, event, now, out);
 }
 
 bool is_old(const Fsm& f, const Event& event) { return event.epoch < f.epoch; }
@@ -98,35 +107,6 @@ Outcome receive_does_not_release(Fsm& f, const Event& event, TimeNs now, Actions
   return step(f, event, now, out);
 }
 
-Outcome commit_sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  if (event.kind != EventKind::Timer) return step(f, event, now, out);
-  return without(ActionType::SendCommit, f, event, now, out);
-}
-
-Outcome nudge_sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  if (event.kind != EventKind::Timer) return step(f, event, now, out);
-  return without(ActionType::SendNudge, f, event, now, out);
-}
-
-Outcome req_sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  if (event.kind != EventKind::Timer) return step(f, event, now, out);
-  return without(ActionType::SendReq, f, event, now, out);
-}
-
-Outcome prepared_is_silent(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  if (event.kind != EventKind::Timer) return step(f, event, now, out);
-  return without(ActionType::SendRep, f, event, now, out);
-}
-
-Outcome bye_sent_once(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  if (event.kind != EventKind::Timer) return step(f, event, now, out);
-  return without(ActionType::SendBye, f, event, now, out);
-}
-
-Outcome bye_unanswered(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  return without(ActionType::SendByeAck, f, event, now, out);
-}
-
 Outcome bye_before_flush(Fsm& f, const Event& event, TimeNs now, Actions& out) {
   Event early = event;
   early.traffic.outstanding = false;
@@ -161,15 +141,7 @@ Outcome closing_is_failed(Fsm& f, const Event& event, TimeNs now, Actions& out) 
 
 Outcome failed_is_silent(Fsm& f, const Event& event, TimeNs now, Actions& out) {
   if (f.state != State::Failed) return step(f, event, now, out);
-  return without(ActionType::SendRej, f, event, now, out);
-}
-
-Outcome gives_up_silently(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  return without(ActionType::GiveUp, f, event, now, out);
-}
-
-Outcome no_fence(Fsm& f, const Event& event, TimeNs now, Actions& out) {
-  return without(ActionType::Fence, f, event, now, out);
+  return without<ActionType::SendRej>(f, event, now, out);
 }
 
 Outcome early_count(Fsm& f, const Event& event, TimeNs now, Actions& out) {
@@ -208,20 +180,20 @@ std::vector<BrokenStep> broken_steps() {
           {"CommitInNudging", commit_in_nudging},
           {"ReplayingKeepsADeadLink", replaying_keeps_a_dead_link},
           {"ReceiveDoesNotRelease", receive_does_not_release},
-          {"CommitSentOnce", commit_sent_once},
-          {"NudgeSentOnce", nudge_sent_once},
-          {"ReqSentOnce", req_sent_once},
-          {"PreparedIsSilent", prepared_is_silent},
-          {"ByeSentOnce", bye_sent_once},
-          {"ByeUnanswered", bye_unanswered},
+          {"CommitSentOnce", sent_once<ActionType::SendCommit>},
+          {"NudgeSentOnce", sent_once<ActionType::SendNudge>},
+          {"ReqSentOnce", sent_once<ActionType::SendReq>},
+          {"PreparedIsSilent", sent_once<ActionType::SendRep>},
+          {"ByeSentOnce", sent_once<ActionType::SendBye>},
+          {"ByeUnanswered", without<ActionType::SendByeAck>},
           {"ByeBeforeFlush", bye_before_flush},
           {"ByeAckWaitedForWithoutLimit", bye_ack_waited_for_without_limit},
           {"DepartedIsSilent", departed_is_silent},
           {"ClosedReopens", closed_reopens},
           {"ClosingIsFailed", closing_is_failed},
           {"FailedIsSilent", failed_is_silent},
-          {"GivesUpSilently", gives_up_silently},
-          {"NoFence", no_fence},
+          {"GivesUpSilently", without<ActionType::GiveUp>},
+          {"NoFence", without<ActionType::Fence>},
           {"EarlyCount", early_count},
           {"EpochSkips", epoch_skips},
           {"FollowerCountsEpochs", follower_counts_epochs}};

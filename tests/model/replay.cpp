@@ -55,6 +55,10 @@ std::optional<std::uint32_t> look_up(const std::map<std::string, std::uint32_t>&
   return std::nullopt;
 }
 
+bool is_message(ActionType type) {
+  return type >= ActionType::SendReq && type <= ActionType::SendRej;
+}
+
 bool is_heartbeat_or_busy(MsgType type) {
   return type == MsgType::Hb || type == MsgType::HbAck || type == MsgType::Busy;
 }
@@ -313,8 +317,7 @@ Replay::Effect Replay::effect(int side, const Event& event) {
                  copy.departed != before.departed || copy.bye_done != before.bye_done;
   for (const Action& action : actions) {
     const ActionType t = action.type;
-    const bool sends = t >= ActionType::SendReq && t <= ActionType::SendRej;
-    if (sends)
+    if (is_message(t))
       effect.sent.push_back(compose(copy, action, Seq{}, 1));
     else if (t != ActionType::ArmTimer && t != ActionType::PeerAck)
       effect.moved = true;
@@ -366,8 +369,7 @@ std::vector<CtlMessage> Replay::repeated_by(int side) {
     Actions actions;
     step_(copy, timer_event({}), copy.armed_at, actions);
     for (const Action& action : actions)
-      if (action.type >= ActionType::SendReq && action.type <= ActionType::SendRej)
-        sent.push_back(compose(copy, action, Seq{}, 1));
+      if (is_message(action.type)) sent.push_back(compose(copy, action, Seq{}, 1));
   }
   return sent;
 }

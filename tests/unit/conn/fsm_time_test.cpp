@@ -302,9 +302,8 @@ TEST(Deadline, ABusyProcessThatHasNotMetUsIsWaitedFor) {
   Fsm f = machine(Role::Leader, State::Requesting);
   const TimeNs limit = kit_config().max_outage;
   TimeNs now = kStart;
-  Event busy = message_event(message(MsgType::Busy, kCur));
   const CtlMessage text = message(MsgType::Busy, kCur);
-  busy.message = &text;
+  Event busy = message_event(text);
   busy.not_met = true;
   for (int i = 0; i < 10; ++i) {
     now += limit / 2;
