@@ -47,26 +47,32 @@ bool take_send(Cq& cq, ibv_wc* wc) noexcept {
   return true;
 }
 
-}  // namespace
-
-namespace {
-
-// As poll_cq, while the fault schedule decides which receives are seen.
-int poll_asking(Cq& cq, Injector& faults, int entries, ibv_wc* wc) {
-  std::lock_guard guard(cq.lock);
+int take_sends(Cq& cq, int entries, ibv_wc* wc) noexcept {
   int got = 0;
   while (got < entries && cq.send_count.load(std::memory_order_acquire) != 0) {
     if (take_send(cq, wc + got)) ++got;
   }
+  return got;
+}
+
+// What was taken up to here is free again.
+void publish_head(Cq& cq, uint64_t head) noexcept {
+  set_ring_head(cq, head);
+  cq.sh->popped.store(cq.popped, std::memory_order_relaxed);
+  cq.sh->head.store(head, std::memory_order_release);
+}
+
+// As poll_cq, while the fault schedule decides which receives are seen.
+int poll_asking(Cq& cq, Injector& faults, int entries, ibv_wc* wc) {
+  std::lock_guard guard(cq.lock);
+  int got = take_sends(cq, entries, wc);
   while (got < entries && !faults.holds_back(cq)) {
     RecordHeader* record = published_at(cq, cq.head);
     if (record == nullptr) break;
     const uint64_t head = cq.head + record_blocks(record->flags(), record->byte_len);
     ++cq.popped;
     if (take_record(cq, *record, wc + got)) ++got;
-    set_ring_head(cq, head);
-    cq.sh->popped.store(cq.popped, std::memory_order_relaxed);
-    cq.sh->head.store(head, std::memory_order_release);
+    publish_head(cq, head);
   }
   return got;
 }
@@ -190,10 +196,7 @@ int poll_cq(Cq* cq, int entries, ibv_wc* wc) {
     return 0;
   }
   std::lock_guard guard(cq->lock);
-  int got = 0;
-  while (got < entries && cq->send_count.load(std::memory_order_acquire) != 0) {
-    if (take_send(*cq, wc + got)) ++got;
-  }
+  int got = take_sends(*cq, entries, wc);
   const uint64_t before = cq->head;
   uint64_t head = before;
   while (got < entries) {
@@ -204,9 +207,7 @@ int poll_cq(Cq* cq, int entries, ibv_wc* wc) {
     if (take_record(*cq, *record, wc + got)) ++got;
   }
   if (head != before) {
-    set_ring_head(*cq, head);
-    cq->sh->popped.store(cq->popped, std::memory_order_relaxed);
-    cq->sh->head.store(head, std::memory_order_release);
+    publish_head(*cq, head);
     kill_point(KillPoint::poll_head_advanced);
   }
   return got;

@@ -338,21 +338,21 @@ uint32_t Process::claim_qpn(Off qp, uint32_t wanted) {
   if (!lock_global()) return 0;
   GlobalShared* g = global();
   uint32_t qpn = 0;
-  DirEntry& rested = g->dir[wanted & (kDirSize - 1)];
-  if (wanted != 0 && rested.qpn.load() == 0) {
+  const auto take = [&](DirEntry& entry) {
+    if (entry.qpn.load() != 0) return false;
+    entry.slot = self_->slot;
+    entry.gen = self_->gen;
+    entry.qp = qp;
+    return true;
+  };
+  if (DirEntry& rested = g->dir[wanted & (kDirSize - 1)]; wanted != 0 && take(rested)) {
     qpn = wanted;
-    rested.slot = self_->slot;
-    rested.gen = self_->gen;
-    rested.qp = qp;
     rested.qpn.store(qpn, std::memory_order_release);
   }
   for (unsigned i = 0; i < kDirSize && qpn == 0; ++i) {
     const uint32_t index = (g->dir_next + i) & (kDirSize - 1);
     DirEntry& entry = g->dir[index];
-    if (entry.qpn.load() != 0) continue;
-    entry.slot = self_->slot;
-    entry.gen = self_->gen;
-    entry.qp = qp;
+    if (!take(entry)) continue;
     kill_point(KillPoint::qp_directory_claimed);
     // The search starts behind the last entry given out, so a number rests as long as possible
     // before its index is used again, and then with another generation.

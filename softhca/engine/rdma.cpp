@@ -47,9 +47,18 @@ uint32_t needed_access(ibv_wr_opcode opcode) noexcept {
 // What the responder checks before it touches memory; Done = go on.
 ExecResult check_request(Qp& qp, const QpShared& target, const SendWr& wr, uint64_t* host,
                          uint32_t* event) {
+  if (!responds(target, qp)) return no_answer();
+  switch (check_sequence(qp, target)) {
+    case Sequence::Match:
+      break;
+    case Sequence::Ahead:
+      return no_answer();
+    case Sequence::Duplicate:
+      if (wr.opcode != IBV_WR_RDMA_READ) return no_effect();
+      break;  // a repeated read is executed again
+  }
   const uint32_t access = needed_access(wr.opcode);
   const bool reads = access != IBV_ACCESS_REMOTE_WRITE;
-  *event = 0;
   if ((target.access & access) == 0 || (reads && target.max_dest_rd_atomic == 0)) {
     *event = kQpReqErr;
     return remote_error(IBV_WC_REM_INV_REQ_ERR);
@@ -63,6 +72,13 @@ ExecResult check_request(Qp& qp, const QpShared& target, const SendWr& wr, uint6
   return done();
 }
 
+// A refusal takes the responder's queue pair to ERR.
+void tell_refused(Qp& qp, QpShared& target, const ExecResult& result, uint32_t event) {
+  if (result.outcome == Outcome::RemoteError && qp.type == IBV_QPT_RC) {
+    nak_target(*qp.proc, *qp.peer, target, qp.attr.dest_qp_num, event);
+  }
+}
+
 // Only from the number that this request has: a repeated read advances nothing, and neither does a
 // request that was stopped for so long that the target began a new life.
 void advance_psn(const Qp& qp, QpShared& target, uint32_t length) noexcept {
@@ -73,17 +89,6 @@ void advance_psn(const Qp& qp, QpShared& target, uint32_t length) noexcept {
 
 ExecResult move_data(Qp& qp, QpShared& target, const SendWr& wr, const LocalData& data,
                      uint32_t* event) {
-  *event = 0;
-  if (!responds(target, qp)) return no_answer();
-  switch (check_sequence(qp, target)) {
-    case Sequence::Match:
-      break;
-    case Sequence::Ahead:
-      return no_answer();
-    case Sequence::Duplicate:
-      if (wr.opcode != IBV_WR_RDMA_READ) return no_effect();
-      break;  // a repeated read is executed again
-  }
   uint64_t host = 0;
   const ExecResult verdict = check_request(qp, target, wr, &host, event);
   if (verdict.outcome != Outcome::Done) return verdict;
@@ -130,9 +135,7 @@ ExecResult execute_rdma(Qp& qp, const SendWr& wr) {
   uint32_t event = 0;
   const ExecResult result = move_data(qp, *target, wr, data, &event);
   if (!release_busy(*qp.proc, *target)) return no_answer();
-  if (result.outcome == Outcome::RemoteError && qp.type == IBV_QPT_RC) {
-    nak_target(*qp.proc, *qp.peer, *target, qp.attr.dest_qp_num, event);
-  }
+  tell_refused(qp, *target, result, event);
   if (result.outcome == Outcome::Done && wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
     return deliver_immediate(qp, *target, wr);
   }
@@ -143,20 +146,13 @@ ExecResult begin_write(Qp& qp, const SendWr& wr, QpShared** target, uint64_t* ho
   *target = connected_target(qp);
   if (*target == nullptr || !take_busy(*qp.proc, **target)) return no_answer();
   uint32_t event = 0;
-  ExecResult result = no_answer();
-  const Sequence sequence = check_sequence(qp, **target);
-  if (responds(**target, qp) && sequence != Sequence::Ahead) {
-    result = sequence == Sequence::Duplicate ? no_effect()
-                                             : check_request(qp, **target, wr, host, &event);
-  }
+  const ExecResult result = check_request(qp, **target, wr, host, &event);
   if (result.outcome == Outcome::Done) {
     advance_psn(qp, **target, wr.length);
     return result;
   }
   if (!release_busy(*qp.proc, **target)) return no_answer();
-  if (result.outcome == Outcome::RemoteError && qp.type == IBV_QPT_RC) {
-    nak_target(*qp.proc, *qp.peer, **target, qp.attr.dest_qp_num, event);
-  }
+  tell_refused(qp, **target, result, event);
   return result;
 }
 
@@ -164,9 +160,6 @@ namespace {
 
 // Under the target's lock, so that atomics of all initiators exclude each other.
 ExecResult run_atomic(Qp& qp, QpShared& target, const SendWr& wr, uint64_t* old, uint32_t* event) {
-  if (!responds(target, qp)) return no_answer();
-  const Sequence seq = check_sequence(qp, target);
-  if (seq != Sequence::Match) return seq == Sequence::Duplicate ? no_effect() : no_answer();
   uint64_t host = 0;
   const ExecResult verdict = check_request(qp, target, wr, &host, event);
   if (verdict.outcome != Outcome::Done) return verdict;
@@ -201,9 +194,7 @@ ExecResult execute_atomic(Qp& qp, const SendWr& wr) {
   uint32_t event = 0;
   const ExecResult result = run_atomic(qp, *target, wr, &old, &event);
   qp.proc->unlock(*qp.peer);
-  if (result.outcome == Outcome::RemoteError && qp.type == IBV_QPT_RC) {
-    nak_target(*qp.proc, *qp.peer, *target, qp.attr.dest_qp_num, event);
-  }
+  tell_refused(qp, *target, result, event);
   if (result.outcome == Outcome::Done) {
     const Peer& self = qp.proc->self();
     const iovec from{&old, sizeof(old)};

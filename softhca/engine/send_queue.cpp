@@ -174,10 +174,6 @@ void start_waiting(Qp& qp, const SendWr& wr, const ExecResult& result) {
   qp.proc->schedule(qp.next_try);
 }
 
-}  // namespace
-
-namespace {
-
 // Takes a request that cannot be executed now: the QP is broken or others wait before it.
 int submit_behind(Qp& qp, SendWr& wr) {
   if (qp.proc->inert()) return EIO;
