@@ -37,6 +37,10 @@ void exchange_result(const Qp& qp, const SendWr& wr, uint64_t* value) {
   }
 }
 
+bool fails_by_rule(const Flight& f) noexcept {
+  return f.kill_serial != 0 || f.status != IBV_WC_SUCCESS;
+}
+
 bool waits_for_answer(const Flight& f) noexcept {
   return f.ack_drops != 0 || f.cqe_delay != 0 || (f.silent && f.execute_first);
 }
@@ -61,7 +65,7 @@ ExecResult Injector::attempt(Qp& qp, const SendWr& wr, Flight& flight) {
     flight.wake = flight.fetch_at;
     return held();
   }
-  if (flight.kill || flight.status != IBV_WC_SUCCESS) return fail_by_rule(qp, wr, flight);
+  if (fails_by_rule(flight)) return fail_by_rule(qp, wr, flight);
   if (waits_for_answer(flight) || flight.executed) return keep_answer(qp, wr, flight);
   if (flight.silent) {
     flight.wake = UINT64_MAX;
@@ -155,13 +159,12 @@ ExecResult Injector::fail_by_rule(Qp& qp, const SendWr& wr, Flight& flight) {
     if (result.outcome == Outcome::NotReady || result.outcome == Outcome::NoAnswer) return result;
     executed = result.outcome == Outcome::Done;
   }
-  if (!flight.kill) {
+  if (flight.kill_serial == 0) {
     const ExecResult failed = local_error(flight.status);
     log_attempt(qp, wr, failed, {.executed = executed, .fault = flight.kind});
     return failed;
   }
-  flight.kill = false;
-  const bool own = kill_by(flight, qp, wr);
+  const bool own = kill_by(std::exchange(flight.kill_serial, 0), qp, wr);
   // The acknowledgement is lost with the queue pair that was to send or to take it.
   ExecResult result = own ? local_error(IBV_WC_WR_FLUSH_ERR) : no_answer();
   if (!own && !executed) return run(qp, wr, flight);
@@ -172,7 +175,7 @@ ExecResult Injector::fail_by_rule(Qp& qp, const SendWr& wr, Flight& flight) {
 
 ExecResult Injector::datagram(Qp& qp, const SendWr& wr, Flight& flight) {
   const uint64_t now = proc_.now();
-  if (flight.kill || flight.status != IBV_WC_SUCCESS) return fail_by_rule(qp, wr, flight);
+  if (fails_by_rule(flight)) return fail_by_rule(qp, wr, flight);
   if (flight.cqe_delay != 0 || flight.silent || flight.executed) return keep_answer(qp, wr, flight);
   if (flight.fetch_at > now) {
     flight.wake = flight.fetch_at;

@@ -18,13 +18,28 @@ bool has_own_time(FaultKind kind) noexcept {
   return kind == FaultKind::Event || kind == FaultKind::DeviceFatal;
 }
 
-bool names(const FaultRule& rule, const DeviceConf& conf) noexcept {
-  return rule.device[0] == '\0' || conf.name == rule.device.data();
-}
-
 bool is_up(const QpShared& qp) noexcept {
   const uint32_t state = qp.state.load();
   return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+}
+
+// Sets the ports that a rule names, of these those that `which(device, port)` accepts.
+template <typename Which>
+void set_ports_down(Process& proc, const FaultRule& rule, bool down, Which which) {
+  const auto& devices = proc.fabric().conf.devices;
+  for (unsigned d = 0; d < devices.size(); ++d) {
+    if (!rule.on_device(devices[d].name)) continue;
+    for (unsigned p = 1; p <= devices[d].ports.size(); ++p) {
+      const bool named = rule.port == 0 || rule.port == p;
+      if (named && which(d, p)) (void)set_port_down(proc, d, p, down);
+    }
+  }
+}
+
+template <typename T, typename Fits>
+T* first_of(const std::vector<T*>& all, Fits fits) {
+  const auto found = std::find_if(all.begin(), all.end(), fits);
+  return found == all.end() ? nullptr : *found;
 }
 
 void raise_on_qp(Qp& qp, ibv_event_type type) {
@@ -141,7 +156,7 @@ bool Injector::is_victim(const FaultRule& rule, const DirEntry& entry, const QpS
   if ((rule.qp_types & qp_type_bit(qp.type)) == 0 || !is_up(qp)) return false;
   if (rule.qpn != 0 && rule.qpn != qp.qpn.load()) return false;
   if (rule.rank != kAnyRank && slots[entry.slot.load()].rank != rule.rank) return false;
-  if (qp.device >= devices.size() || !names(rule, devices[qp.device])) return false;
+  if (qp.device >= devices.size() || !rule.on_device(devices[qp.device].name)) return false;
   if (rule.port != 0 && rule.port != qp.port) return false;
   if (rule.peer == kAnyRank) return true;
   Peer* peer = nullptr;
@@ -159,7 +174,9 @@ void Injector::kill_some_qp(const ActiveRule& active) {
   if (candidates.empty()) return;
   const uint64_t random =
       fault_random(active.rule.seed, active.serial, slot_of(active).firings.load());
-  kill_victim(active, candidates[random % candidates.size()], active.rule.side, {});
+  FaultQuestion q;
+  q.qpn = candidates[random % candidates.size()];
+  kill_victim(active, hit_of(active, q));
 }
 
 bool Injector::kill_one(const FaultRule& rule, uint32_t qpn, FaultHit* hit) {
@@ -172,13 +189,13 @@ bool Injector::kill_one(const FaultRule& rule, uint32_t qpn, FaultHit* hit) {
   return nak_target(proc_, *peer, *qp, qpn, rule.event ? uint32_t{kQpFatal} : 0U);
 }
 
-// `qpn` is the local side. True: that one died.
-bool Injector::kill_victim(const ActiveRule& active, uint32_t qpn, FaultSide side, FaultHit hit) {
+// `hit` names the local side. True: that one died.
+bool Injector::kill_victim(const ActiveRule& active, FaultHit hit) {
   if (!count_hit(active)) return false;
-  if (hit.kind == FaultKind::None) hit = hit_of(active, {});
   Peer* peer = nullptr;
-  const QpShared* qp = proc_.find_qp(qpn, &peer);
+  const QpShared* qp = proc_.find_qp(hit.qpn, &peer);
   const uint32_t other = qp == nullptr ? 0 : qp->dest_qpn.load();
+  FaultSide side = active.rule.side;
   if (side == FaultSide::Random) {
     // Another stream than the one that chose the queue pair.
     const uint64_t stream = uint64_t{1} << 63 | active.serial;
@@ -188,12 +205,11 @@ bool Injector::kill_victim(const ActiveRule& active, uint32_t qpn, FaultSide sid
   bool died = false;
   bool own = false;
   if (side != FaultSide::Local) died = kill_one(active.rule, other, &hit);
-  if (side != FaultSide::Peer) own = kill_one(active.rule, qpn, &hit);
+  if (side != FaultSide::Peer) own = kill_one(active.rule, hit.qpn, &hit);
   if (!died && !own) {
     slot_of(active).hits.fetch_sub(1);  // neither was up
     return false;
   }
-  hit.qpn = hit.qpn == 0 ? qpn : hit.qpn;
   log_hit(active, hit);
   return own;
 }
@@ -205,15 +221,9 @@ void Injector::change_ports(const ActiveRule& active, const Qp* qp) {
     slot_of(active).undo_at.store(undo);
     proc_.schedule(undo);
   }
-  const auto& devices = proc_.fabric().conf.devices;
-  for (unsigned d = 0; d < devices.size(); ++d) {
-    if (!names(active.rule, devices[d])) continue;
-    if (qp != nullptr && qp->ctx->device->index != d) continue;
-    for (unsigned p = 1; p <= devices[d].ports.size(); ++p) {
-      if (active.rule.port != 0 && active.rule.port != p) continue;
-      if (qp == nullptr || qp->attr.port_num == p) (void)set_port_down(proc_, d, p, down);
-    }
-  }
+  set_ports_down(proc_, active.rule, down, [&](unsigned device, unsigned port) {
+    return qp == nullptr || (qp->ctx->device->index == device && qp->attr.port_num == port);
+  });
 }
 
 void Injector::raise_one(Context& ctx, const FaultRule& rule, Qp* chosen) {
@@ -246,19 +256,15 @@ void Injector::raise_one(Context& ctx, const FaultRule& rule, Qp* chosen) {
 // The queue of the chosen QP, else the first of the context (the registry is held then).
 bool Injector::name_queue(Context& ctx, const Qp* chosen, ibv_async_event* event) {
   if (event->event_type == IBV_EVENT_CQ_ERR) {
-    Cq* cq = chosen != nullptr ? chosen->recv_cq : nullptr;
-    for (Cq* other : proc_.cqs()) {
-      if (cq == nullptr && chosen == nullptr && other->ctx == &ctx) cq = other;
-    }
+    Cq* const cq = chosen != nullptr
+                       ? chosen->recv_cq
+                       : first_of(proc_.cqs(), [&](const Cq* c) { return c->ctx == &ctx; });
     if (cq != nullptr) event->element.cq = base_of(cq);
     return cq != nullptr;
   }
-  Srq* srq = chosen != nullptr ? chosen->srq : nullptr;
-  if (chosen == nullptr) {
-    for (Srq* other : proc_.srqs()) {
-      if (srq == nullptr && other->owner->ctx == &ctx) srq = other;
-    }
-  }
+  Srq* const srq = chosen != nullptr ? chosen->srq : first_of(proc_.srqs(), [&](const Srq* q) {
+    return q->owner->ctx == &ctx;
+  });
   if (srq != nullptr) event->element.srq = &srq->srq;
   return srq != nullptr;
 }
@@ -270,7 +276,7 @@ void Injector::raise_events(const ActiveRule& active, Qp* qp) {
     return;
   }
   for (Context* ctx : proc_.contexts()) {
-    if (!names(active.rule, *ctx->conf)) continue;
+    if (!active.rule.on_device(ctx->conf->name)) continue;
     std::vector<Qp*> mine;
     for (Qp* other : proc_.qps()) {
       const bool fits = other->ctx == ctx && is_up(*other->sh) &&
@@ -291,7 +297,7 @@ void Injector::break_devices(const ActiveRule& active, Qp* qp) {
     return;
   }
   for (Context* ctx : proc_.contexts()) {
-    if (names(active.rule, *ctx->conf)) ctx->fatal = true;
+    if (active.rule.on_device(ctx->conf->name)) ctx->fatal = true;
   }
 }
 
@@ -309,13 +315,7 @@ void Injector::finish_fatal() {
 }
 
 void restore_ports(Process& proc, const FaultRule& rule) {
-  const auto& devices = proc.fabric().conf.devices;
-  for (unsigned d = 0; d < devices.size(); ++d) {
-    if (!names(rule, devices[d])) continue;
-    for (unsigned p = 1; p <= devices[d].ports.size(); ++p) {
-      if (rule.port == 0 || rule.port == p) (void)set_port_down(proc, d, p, false);
-    }
-  }
+  set_ports_down(proc, rule, false, [](unsigned, unsigned) { return true; });
 }
 
 }  // namespace softhca

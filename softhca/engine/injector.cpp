@@ -10,11 +10,6 @@ namespace softhca {
 
 namespace {
 
-bool names_device(const FaultRule& rule, const Context* ctx) noexcept {
-  if (rule.device[0] == '\0') return true;
-  return ctx != nullptr && ctx->conf->name == rule.device.data();
-}
-
 // Rules of a kind are in force for questions of that kind only; these are about requests.
 bool concerns_requests(const FaultRule& rule) noexcept {
   switch (rule.kind) {
@@ -48,28 +43,30 @@ FaultQuestion about(const Qp& qp) noexcept {
   return q;
 }
 
+FaultQuestion about(const Qp& qp, const SendWr& wr) noexcept {
+  FaultQuestion q = about(qp);
+  q.opcode = wr.opcode;
+  q.wr_id = wr.wr_id;
+  if (qp.type == IBV_QPT_UD) q.dest_qpn = wr.remote_qpn;
+  return q;
+}
+
 }  // namespace
 
 // ---- rules --------------------------------------------------------------------------------------
 
 void Injector::refresh() {
-  const FaultBoard& board = proc_.global()->faults;
   std::vector<ActiveRule> fresh;
   std::lock_guard guard(mutex_);
-  for (uint32_t slot = 0; slot < kMaxFaultRules; ++slot) {
-    const auto copy = board_read(board, slot);
-    if (!copy || (copy->origin != 0 && copy->origin != proc_.fault_origin())) continue;
+  for (const FaultCopy& copy : board_rules(proc_.global()->faults)) {
+    if (copy.origin != 0 && copy.origin != proc_.fault_origin()) continue;
     const auto known = std::find_if(rules_.begin(), rules_.end(),
-                                    [&](const ActiveRule& a) { return a.serial == copy->serial; });
+                                    [&](const ActiveRule& a) { return a.serial == copy.serial; });
     if (known != rules_.end()) {
       fresh.push_back(*known);
       continue;
     }
-    ActiveRule& active = fresh.emplace_back();
-    active.rule = copy->rule;
-    active.slot = slot;
-    active.serial = copy->serial;
-    active.added = copy->added;
+    ActiveRule& active = fresh.emplace_back(ActiveRule{copy});
     if (active.rule.timed) {
       active.next_at = first_firing(active.rule, active.serial, active.added);
     }
@@ -88,7 +85,7 @@ bool Injector::needed() {
 bool Injector::matches(const ActiveRule& active, const FaultQuestion& q) const {
   const FaultRule& rule = active.rule;
   if (rule.rank != kAnyRank && rule.rank != proc_.rank()) return false;
-  if (!names_device(rule, q.ctx)) return false;
+  if (!rule.on_device(q.ctx == nullptr ? std::string_view{} : q.ctx->conf->name)) return false;
   if (rule.port != 0 && rule.port != q.port) return false;
   if (q.qp_type != 0 && (rule.qp_types & q.qp_type) == 0) return false;
   if (rule.qpn != 0 && rule.qpn != q.qpn) return false;
@@ -185,11 +182,7 @@ int Injector::on_call(Context& ctx, FaultCall call, int32_t to_state) {
 Flight Injector::decide(Qp& qp, const SendWr& wr) {
   Flight flight;
   flight.asked = true;
-  if (qp.ctx->fatal.load()) flight.refusal = EIO;
-  FaultQuestion q = about(qp);
-  q.opcode = wr.opcode;
-  q.wr_id = wr.wr_id;
-  if (qp.type == IBV_QPT_UD) q.dest_qpn = wr.remote_qpn;
+  const FaultQuestion q = about(qp, wr);
   std::vector<ActiveRule> at_once;
   {
     std::lock_guard guard(mutex_);
@@ -248,7 +241,6 @@ void Injector::apply(const ActiveRule& active, const SendWr& wr, Flight& flight)
       flight.behind_next = rule.kind == FaultKind::Reorder;
       break;
     case FaultKind::KillQp:
-      flight.kill = true;
       flight.kill_serial = active.serial;
       flight.execute_first = rule.executed;
       break;
@@ -257,20 +249,16 @@ void Injector::apply(const ActiveRule& active, const SendWr& wr, Flight& flight)
   }
 }
 
-bool Injector::kill_by(const Flight& flight, const Qp& qp, const SendWr& wr) {
+bool Injector::kill_by(uint32_t serial, const Qp& qp, const SendWr& wr) {
   ActiveRule rule;
   {
     std::lock_guard guard(mutex_);
-    const auto known = std::find_if(rules_.begin(), rules_.end(), [&](const ActiveRule& a) {
-      return a.serial == flight.kill_serial;
-    });
+    const auto known = std::find_if(rules_.begin(), rules_.end(),
+                                    [&](const ActiveRule& a) { return a.serial == serial; });
     if (known == rules_.end()) return false;
     rule = *known;
   }
-  FaultQuestion q = about(qp);
-  q.opcode = wr.opcode;
-  q.wr_id = wr.wr_id;
-  return kill_victim(rule, q.qpn, rule.rule.side, hit_of(rule, q));
+  return kill_victim(rule, hit_of(rule, about(qp, wr)));
 }
 
 // ---- queue pairs and completion queues ----------------------------------------------------------

@@ -71,11 +71,7 @@ class Injector {
   uint64_t next_due();
 
  private:
-  struct ActiveRule {
-    FaultRule rule;
-    uint32_t slot = 0;
-    uint32_t serial = 0;
-    uint64_t added = 0;
+  struct ActiveRule : FaultCopy {
     uint64_t seen = 0;           // matching questions
     uint64_t next_at = kNoTime;  // of kinds that have a time of their own in each process
     uint64_t firings = 0;
@@ -107,8 +103,8 @@ class Injector {
   bool is_victim(const FaultRule& rule, const DirEntry& entry, const QpShared& qp) const;
   void kill_some_qp(const ActiveRule& active);
   bool kill_one(const FaultRule& rule, uint32_t qpn, FaultHit* hit);
-  bool kill_victim(const ActiveRule& active, uint32_t qpn, FaultSide side, FaultHit hit);
-  bool kill_by(const Flight& flight, const Qp& qp, const SendWr& wr);
+  bool kill_victim(const ActiveRule& active, FaultHit hit);
+  bool kill_by(uint32_t serial, const Qp& qp, const SendWr& wr);
   void change_ports(const ActiveRule& active, const Qp* qp);
   void raise_one(Context& ctx, const FaultRule& rule, Qp* chosen);
   bool name_queue(Context& ctx, const Qp* chosen, ibv_async_event* event);

@@ -61,8 +61,7 @@ struct Flight {
   bool silent = false;     // never completes
   bool lost = false;       // not even when it is flushed
   bool execute_first = false;
-  bool kill = false;
-  uint32_t kill_serial = 0;          // of the rule
+  uint32_t kill_serial = 0;          // of the rule that kills a queue pair; 0: none does
   FaultKind kind = FaultKind::None;  // for the log
   ibv_wc_status status = IBV_WC_SUCCESS;
   int refusal = 0;

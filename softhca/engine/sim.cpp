@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "softhca/api/operations.h"
-#include "softhca/engine/deliver.h"
 #include "softhca/engine/ports.h"
 #include "softhca/engine/shared_conf.h"
 #include "softhca/fault/fault_names.h"
@@ -110,12 +109,6 @@ void Fabric::tell_faults() {
   }
 }
 
-void Fabric::schedule_faults(const FaultList& faults) {
-  board_clear(fabric_.global.shared()->faults);
-  (void)board_add(fabric_.global.shared()->faults, faults, 0, now());
-  tell_faults();
-}
-
 bool Fabric::add_faults(std::string_view text) {
   const auto list = parse_faults(text);
   if (!list) throw std::invalid_argument(list.error().str());
@@ -129,35 +122,13 @@ void Fabric::clear_faults() {
   tell_faults();
 }
 
-std::vector<Fabric::FaultView> Fabric::faults() const {
-  std::vector<FaultView> all;
-  const FaultBoard& board = fabric_.global.shared()->faults;
-  for (uint32_t slot = 0; slot < kMaxFaultRules; ++slot) {
-    const auto copy = board_read(board, slot);
-    if (copy) all.push_back({slot, std::string(copy->rule.written()), board.slots[slot].hits});
-  }
-  return all;
-}
-
 uint64_t Fabric::fault_hits(std::string_view kind) const {
   uint64_t sum = 0;
   const FaultBoard& board = fabric_.global.shared()->faults;
-  for (uint32_t slot = 0; slot < kMaxFaultRules; ++slot) {
-    const auto copy = board_read(board, slot);
-    if (copy && (kind.empty() || fault_kind_name(copy->rule.kind) == kind))
-      sum += board.slots[slot].hits;
+  for (const FaultCopy& copy : board_rules(board)) {
+    if (kind.empty() || fault_kind_name(copy.rule.kind) == kind) sum += board.slots[copy.slot].hits;
   }
   return sum;
-}
-
-bool Fabric::kill_qp(uint32_t qpn, bool with_event) {
-  for (const auto& node : nodes_) {
-    Peer* peer = nullptr;
-    QpShared* qp = node->inert() ? nullptr : node->find_qp(qpn, &peer);
-    if (qp == nullptr) continue;
-    return nak_target(*node, *peer, *qp, qpn, with_event ? uint32_t{kQpFatal} : 0U);
-  }
-  return false;
 }
 
 }  // namespace softhca::sim

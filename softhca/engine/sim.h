@@ -51,22 +51,13 @@ class Fabric {
   // Fault schedules (grammar: softhca/fault/fault_list.h, docs/softhca.md). rank=N is the N-th node
   // in the order of open(), from 0; times count from the call. Deterministic: random choices come
   // from the seed of the rules alone. Rules act on nodes that are opened later, too.
-  void schedule_faults(const FaultList& faults);  // in place of those that are in force
   // Adds rules; false: more than kMaxFaultRules. A mistake in the text throws invalid_argument.
   bool add_faults(std::string_view text);
   void clear_faults();
-  struct FaultView {
-    uint32_t rule = 0;  // as FaultHit names it
-    std::string text;
-    uint64_t hits = 0;
-  };
-  std::vector<FaultView> faults() const;
   // Hits of all rules of a kind that are in force ("" = of every kind).
   uint64_t fault_hits(std::string_view kind = {}) const;
   // Every hit since the fabric was made or this was cleared.
   std::vector<FaultHit>& fault_log() noexcept { return fault_log_; }
-  // Takes a connected queue pair to ERR as kill-qp does; false: it was not up.
-  bool kill_qp(uint32_t qpn, bool with_event = true);
 
   // Every attempt to execute a work request since the fabric was made or the log cleared.
   WrLog& log() noexcept { return log_; }

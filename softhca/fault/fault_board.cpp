@@ -69,10 +69,18 @@ std::optional<FaultCopy> board_read(const FaultBoard& board, uint32_t slot) {
   const FaultSlot& from = board.slots[slot];
   const uint32_t serial = from.serial.load(std::memory_order_acquire);
   if (serial == 0) return std::nullopt;
-  FaultCopy copy{from.rule, serial, from.origin, from.added};
+  FaultCopy copy{from.rule, slot, serial, from.origin, from.added};
   std::atomic_thread_fence(std::memory_order_acquire);
   if (from.serial.load(std::memory_order_relaxed) != serial) return std::nullopt;
   return copy;
+}
+
+std::vector<FaultCopy> board_rules(const FaultBoard& board) {
+  std::vector<FaultCopy> all;
+  for (uint32_t slot = 0; slot < kMaxFaultRules; ++slot) {
+    if (auto copy = board_read(board, slot)) all.push_back(*copy);
+  }
+  return all;
 }
 
 }  // namespace softhca

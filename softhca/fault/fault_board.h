@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "softhca/fault/fault_list.h"
 #include "softhca/fault/fault_rule.h"
@@ -41,12 +42,15 @@ void board_clear(FaultBoard& board) noexcept;
 
 struct FaultCopy {
   FaultRule rule;
+  uint32_t slot = 0;
   uint32_t serial = 0;
   uint32_t origin = 0;
   uint64_t added = 0;
 };
 // The rule of a slot; nothing if it is free or just changing.
 std::optional<FaultCopy> board_read(const FaultBoard& board, uint32_t slot);
+// All of them, by slot.
+std::vector<FaultCopy> board_rules(const FaultBoard& board);
 
 // Random numbers that depend on their arguments only: 64 bits, and one from [0, 1).
 uint64_t fault_random(uint64_t seed, uint64_t stream, uint64_t index) noexcept;

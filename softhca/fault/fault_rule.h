@@ -126,6 +126,9 @@ struct FaultRule {
     if (occurrence < first) return false;
     return every == 0 ? occurrence == first : (occurrence - first) % every == 0;
   }
+  bool on_device(std::string_view name) const noexcept {
+    return device[0] == '\0' || name == device.data();
+  }
   std::string_view written() const noexcept { return text.data(); }
 };
 static_assert(std::is_trivially_copyable_v<FaultRule>);

@@ -113,11 +113,9 @@ tl::expected<bool, std::string> FabricAdmin::set_port(const std::string& device,
 std::vector<FabricAdmin::FaultView> FabricAdmin::faults() const {
   std::vector<FaultView> all;
   const softhca::FaultBoard& board = fabric_.global.shared()->faults;
-  for (uint32_t slot = 0; slot < softhca::kMaxFaultRules; ++slot) {
-    const auto copy = softhca::board_read(board, slot);
-    if (!copy) continue;
-    all.push_back({slot, std::string(copy->rule.written()), copy->rule.seed,
-                   board.slots[slot].hits.load(), copy->origin == 0});
+  for (const softhca::FaultCopy& copy : softhca::board_rules(board)) {
+    all.push_back({copy.slot, std::string(copy.rule.written()), copy.rule.seed,
+                   board.slots[copy.slot].hits.load(), copy.origin == 0});
   }
   return all;
 }
@@ -141,11 +139,10 @@ void FabricAdmin::clear_faults() {
   softhca::FaultBoard& board = fabric_.global.shared()->faults;
   fabric_.global.lock_attach();
   std::vector<softhca::FaultRule> undone;
-  for (uint32_t slot = 0; slot < softhca::kMaxFaultRules; ++slot) {
-    const auto copy = softhca::board_read(board, slot);
-    const bool took_down = copy && copy->rule.kind == softhca::FaultKind::PortDown &&
-                           board.slots[slot].hits.load() != 0;
-    if (took_down) undone.push_back(copy->rule);
+  for (const softhca::FaultCopy& copy : softhca::board_rules(board)) {
+    const bool took_down =
+        copy.rule.kind == softhca::FaultKind::PortDown && board.slots[copy.slot].hits.load() != 0;
+    if (took_down) undone.push_back(copy.rule);
   }
   softhca::board_clear(board);
   fabric_.global.unlock_attach();
