@@ -21,6 +21,9 @@ struct FaultyPair {
         qb(b, QpOptions{.srq = b.srq}) {
     connect(qa, qb);
   }
+  ~FaultyPair() { EXPECT_FALSE(world.sim().fault_log().empty()) << "no fault happened"; }
+  FaultyPair(const FaultyPair&) = delete;
+  FaultyPair& operator=(const FaultyPair&) = delete;
 
   void faults(const std::string& text) { ASSERT_TRUE(world.sim().add_faults(text)); }
   uint64_t hits() const { return world.sim().fault_hits(); }

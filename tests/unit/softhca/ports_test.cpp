@@ -108,11 +108,7 @@ TEST(Ports, DatagramsOverADeadLinkAreLost) {
   Qp qa(a, {.type = IBV_QPT_UD}), qb(b, {.type = IBV_QPT_UD});
   kit::bring_up_ud(qa);
   kit::bring_up_ud(qb);
-  ibv_ah_attr attr{};
-  attr.is_global = 1;
-  attr.grh.dgid = kit::gid_of(b.ctx, 0);
-  attr.port_num = 1;
-  ibv_ah* ah = ibv_create_ah(a.pd, &attr);
+  ibv_ah* ah = kit::make_ah(a, b);
   ASSERT_NE(ah, nullptr);
   ASSERT_EQ(kit::post_recv(qb, 1, 0, 4096), 0);
   world.sim().set_port(0, 1, false);

@@ -24,11 +24,7 @@ struct UdPair {
         qb(b, {.type = IBV_QPT_UD, .qkey = target_qkey}) {
     kit::bring_up_ud(qa);
     kit::bring_up_ud(qb);
-    ibv_ah_attr attr{};
-    attr.is_global = 1;
-    attr.grh.dgid = kit::gid_of(b.ctx, 0);
-    attr.port_num = 1;
-    ah = ibv_create_ah(a.pd, &attr);
+    ah = kit::make_ah(a, b);
     EXPECT_NE(ah, nullptr);
   }
   ~UdPair() { EXPECT_EQ(ibv_destroy_ah(ah), 0); }

@@ -138,6 +138,14 @@ void bring_up_ud(Qp& qp) {
   EXPECT_EQ(qp.to_rts(), 0);
 }
 
+ibv_ah* make_ah(Node& from, const Node& to) {
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.grh.dgid = gid_of(to.ctx, 0);
+  attr.port_num = 1;
+  return ibv_create_ah(from.pd, &attr);
+}
+
 int post(Qp& qp, const Send& send) {
   ibv_sge sge{.addr = qp.node().at(send.offset),
               .length = send.length,

@@ -102,6 +102,8 @@ ibv_gid gid_of(ibv_context* ctx, int index);
 // RESET -> RTS on both sides, or UD to RTS.
 void connect(Qp& a, Qp& b);
 void bring_up_ud(Qp& qp);
+// For datagrams to the first port of a device; null as ibv_create_ah.
+ibv_ah* make_ah(Node& from, const Node& to);
 
 // Work requests over a node's buffer. Each returns the verbs result.
 struct Send {

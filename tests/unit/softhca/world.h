@@ -33,6 +33,11 @@ class World {
     contexts_.push_back(ctx);
     return ctx;
   }
+  // Before the others.
+  void close(ibv_context* ctx) {
+    std::erase(contexts_, ctx);
+    EXPECT_EQ(ibv_close_device(ctx), 0);
+  }
   // The node of this context dies; the world must not close what it left.
   void kill(ibv_context* ctx) {
     std::erase(contexts_, ctx);
