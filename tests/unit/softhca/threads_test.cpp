@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,7 @@ using kit::QpOptions;
 
 constexpr unsigned kThreads = 3;
 constexpr uint64_t kMessages = 20000;  // per thread
+constexpr uint64_t kChurnMessages = 50000;
 constexpr size_t kSlot = 512;
 constexpr uint32_t kBuffers = 64;
 
@@ -34,7 +36,7 @@ struct Message {
   uint32_t number;
 };
 
-// The receiving half: takes any completion, checks it, gives the buffer back.
+// The receiving half: takes any completion, checks that its message is new, gives the buffer back.
 class Receiver {
  public:
   explicit Receiver(Node& node) : node_(node) {
@@ -55,15 +57,17 @@ class Receiver {
   void take(const ibv_wc& wc) {
     Message m{};
     std::memcpy(&m, node_.buf.data() + wc.wr_id * kSlot, sizeof m);
-    if (wc.status != IBV_WC_SUCCESS || m.thread >= kThreads) ok_ = false;
-    sum_ += m.number;
+    const bool sane = wc.status == IBV_WC_SUCCESS && m.thread < kThreads && m.number < kMost;
+    if (!sane || seen_[m.thread * kMost + m.number].exchange(true)) ok_ = false;
     ++received_;
     if (kit::post_srq(node_, wc.wr_id, wc.wr_id * kSlot, kSlot) != 0) ok_ = false;
   }
 
+  static constexpr uint64_t kMost = std::max(kMessages, kChurnMessages);
+
   Node& node_;
+  std::vector<std::atomic<bool>> seen_ = std::vector<std::atomic<bool>>(kThreads * kMost);
   std::atomic<uint64_t> received_{0};
-  std::atomic<uint64_t> sum_{0};
   std::atomic<bool> ok_{true};
 };
 
@@ -189,7 +193,7 @@ TEST(Threads, QueuePairsComeAndGoBesideTraffic) {
         }
       });
       uint64_t sent = 0;
-      while (sent < 50000) {
+      while (sent < kChurnMessages) {
         if (send_one(a, 0, static_cast<uint32_t>(sent)) == 0) ++sent;
         ibv_wc wc{};
         if (ibv_poll_cq(other.cq, 1, &wc) == 1 && wc.qp_num == a.num()) {
