@@ -176,7 +176,11 @@ void Run::operation() {
 void Run::break_qps(Kind kind) {
   const std::size_t node = any_node();
   const auto mine = world_->tap().live_qps(node);
-  if (mine.empty()) return;
+  if (mine.empty()) {  // nothing there to break: no hit
+    --outcome_.faults;
+    --outcome_.hits[static_cast<unsigned>(kind)];
+    return;
+  }
   ibv_qp* qp = mine[random_() % mine.size()];
   ibv_qp* other = world_->tap().partner(qp);
   if (kind != Kind::FalseAlarm) world_->tap().kill_qp(qp);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,12 @@ void trace(mend::LogLevel, std::string_view text) { fmt::print(stderr, "{}\n", t
 std::uint32_t mask_of(const std::vector<std::string>& names) {
   if (names.empty() || names.front() == "all") return ~0u;
   std::uint32_t mask = 0;
-  for (unsigned i = 0; i < kKinds; ++i)
-    for (const std::string& name : names)
-      if (name == to_string(static_cast<Kind>(i))) mask |= 1u << i;
+  for (const std::string& name : names) {
+    unsigned kind = 0;
+    while (kind < kKinds && name != to_string(static_cast<Kind>(kind))) ++kind;
+    if (kind == kKinds) throw std::invalid_argument("no kind of fault is called " + name);
+    mask |= 1u << kind;
+  }
   return mask;
 }
 

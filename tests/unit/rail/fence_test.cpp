@@ -212,6 +212,7 @@ TEST_F(FenceTest, AStateThatCannotBeAskedForAtOnceIsAskedForAgain) {
   fake.fail("query_qp", ENOMEM, 3);
   const FenceReport report = fence(*rail, *qp, kLimit);
   EXPECT_EQ(report.outcome, FenceOutcome::Fenced) << report.reason;
+  EXPECT_GE(fake.calls("query_qp"), 4);
 }
 
 TEST_F(FenceTest, AStateThatIsNeverSeenIsNoFence) {
