@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "softhca/engine/context.h"
+#include "softhca/engine/process.h"
 #include "softhca/rules/timers.h"
 #include "tests/unit/softhca/verbs_kit.h"
 #include "tests/unit/softhca/world.h"
@@ -435,6 +437,23 @@ TEST(Send, ListStopsAtTheFirstBadRequest) {
   EXPECT_EQ(ibv_post_send(p.qa.get(), &first, &bad), EINVAL);
   EXPECT_EQ(bad, &second);
   EXPECT_EQ(kit::poll(p.b.cq, 2, world.wait(), 1'000'000).size(), 1U);
+}
+
+// Whoever holds the receiver's lock is alive but does not go on: a process that was stopped.
+TEST(Send, AReceiverThatStaysLockedIsNoAnswerForNow) {
+  World world;
+  Pair p(world);
+  Node stopped(world.open());
+  softhca::Peer* receiver = nullptr;
+  ASSERT_NE(softhca::context_of(p.a.ctx)->proc->find_qp(p.qb.num(), &receiver), nullptr);
+  ASSERT_EQ(kit::post_recv(p.qb, 7, 0, 64), 0);
+  receiver->hdr->lock.word = softhca::context_of(stopped.ctx)->proc->word();
+  EXPECT_EQ(kit::post(p.qa, {}), 0);
+  ASSERT_EQ(world.sim().log().size(), 1U);
+  EXPECT_EQ(world.sim().log()[0].outcome, static_cast<uint8_t>(softhca::Outcome::NoAnswer));
+  receiver->hdr->lock.word = softhca::kFreeWord;
+  EXPECT_EQ(kit::poll_one(p.a.cq, world.wait()).status, IBV_WC_SUCCESS);
+  EXPECT_EQ(kit::poll_one(p.b.cq, world.wait()).wr_id, 7U);
 }
 
 }  // namespace
