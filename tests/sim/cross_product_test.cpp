@@ -82,6 +82,7 @@ void run_case(const Case& c, std::uint64_t seed) {
   EXPECT_EQ(world.verdict(), "");
   EXPECT_EQ(hits, 1);
   EXPECT_GE(world.sum("recoveries"), 1);
+  EXPECT_EQ(world.sum("dup_rx"), 0);
 }
 
 TEST(CrossProduct, EveryOperationFailsInEveryWay) {
