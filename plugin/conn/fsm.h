@@ -265,7 +265,7 @@ struct Fsm {
   std::uint32_t misses = 0;
   std::uint32_t attempt = 0;          // of the current retransmission
   std::uint32_t resends = 0;          // REQs of this epoch without any answer
-  std::uint32_t epoch_tries = 0;      // epochs in a row that did not hold
+  std::uint32_t epoch_tries = 0;      // epochs in a row that neither held nor moved data
   std::uint32_t peer_srq_free = ~0u;  // from its heartbeats
   GiveUpReason failure = GiveUpReason::None;
 
@@ -273,7 +273,8 @@ struct Fsm {
   TimeNs heartbeat_at = kNever;
   TimeNs probe_until = kNever;
   TimeNs bye_until = kNever;
-  TimeNs outage_since = kNever;  // first loss, or first submit
+  TimeNs outage_since = kNever;  // first loss since data moved last, or first submit
+  TimeNs left_at = 0;            // the last epoch was left
   TimeNs close_since = kNever;
   TimeNs active_since = kNever;
   TimeNs last_traffic = 0;

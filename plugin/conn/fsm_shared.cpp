@@ -61,12 +61,14 @@ void schedule_resend(Step& s) {
                           : kNever;  // PortUp goes on
 }
 
-// An epoch that held for a while earns an immediate next attempt; one that broke at once does not.
+// An epoch that held for a while earns an immediate next attempt; one that broke at once only does
+// if it moved data (take_sample).
 void leave_epoch(Step& s) {
   Fsm& f = s.fsm;
   const bool was_active = f.state == State::Active || f.state == State::Suspect;
   if (was_active && s.now - f.active_since >= 2 * f.config->backoff.lowest) f.epoch_tries = 0;
   start_outage(s);
+  f.left_at = s.now;
   stop_timers(f);
 }
 
@@ -78,8 +80,16 @@ void lose_link(Step& s) {
   command(s, Command::Fence, f.epoch);
 }
 
+// An epoch that delivered something was no failed attempt, however soon it broke: the outage that
+// counts towards the deadline begins with its end, and the next epoch at once.
 void take_sample(Step& s) {
-  s.fsm.sample = s.event.sample;
+  const FenceSample& old = s.fsm.sample;
+  const FenceSample& now = s.event.sample;
+  if (before(old.rx_next, now.rx_next) || before(old.tx_acked, now.tx_acked)) {
+    s.fsm.epoch_tries = 0;
+    if (s.fsm.outage_since != kNever) s.fsm.outage_since = s.fsm.left_at;
+  }
+  s.fsm.sample = now;
   s.fsm.has_qp = false;
   s.fsm.awaited = Command::None;
 }
