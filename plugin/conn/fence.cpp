@@ -19,6 +19,9 @@ constexpr auto kLastWqeKnown = std::chrono::milliseconds(100);
 // How long a device may take to show the state it was told to take.
 constexpr auto kConfirmLimit = std::chrono::milliseconds(500);
 constexpr auto kLastWqeUnknown = std::chrono::milliseconds(10);
+// A device short of something may refuse a transition for a moment; the job should not end for
+// that.
+constexpr auto kRefusedPause = std::chrono::milliseconds(10);
 
 // The beacon: a zero-byte SEND that can only be flushed, in the SQ slot reserved for it.
 class Beacon {
@@ -81,21 +84,29 @@ void wait_for_last_wqe(Rail& rail, RcQp& qp, nanoseconds deadline, FenceReport& 
   if (!report.last_wqe_seen && known == LastWqe::Unknown) nic.set_last_wqe(LastWqe::Missing);
 }
 
+bool is_dead(Rail& rail, const Error& error) { return error.code == EIO || rail.nic().fatal(); }
+
 // What a refusal means: a dead device does nothing any more, which fences as well.
 bool refused(Rail& rail, const Error& error, FenceReport& report) {
   report.reason = error.message;
-  const bool dead = error.code == EIO || rail.nic().fatal();
+  const bool dead = is_dead(rail, error);
   if (dead) rail.nic().set_fatal();
   report.outcome = dead ? FenceOutcome::DeviceGone : FenceOutcome::Failed;
   return false;
 }
 
 // A transition that must succeed, and be seen to have: devices take up to 15 ms to show a new
-// state. False: report.outcome says what it means.
+// state. What is refused is tried again for as long as a state is waited for. False: report.outcome
+// says what it means.
 bool move(Rail& rail, RcQp& qp, const verbs::QpChange& change, ibv_qp_state state,
           FenceReport& report) {
-  if (const auto moved = verbs::modify(rail.api(), qp.qp.get(), change); !moved)
-    return refused(rail, moved.error(), report);
+  const auto until = process_clock().now() + kConfirmLimit;
+  auto moved = verbs::modify(rail.api(), qp.qp.get(), change);
+  while (!moved && !is_dead(rail, moved.error()) && process_clock().now() < until) {
+    process_clock().pause(kRefusedPause);
+    moved = verbs::modify(rail.api(), qp.qp.get(), change);
+  }
+  if (!moved) return refused(rail, moved.error(), report);
   const auto seen = verbs::confirm_state(rail.api(), qp.qp.get(), state, kConfirmLimit);
   return seen.has_value() || refused(rail, seen.error(), report);
 }

@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kLimit{500};
+constexpr int kAlways = 1000000;
 
 class FenceTest : public RailKit {
  protected:
@@ -51,6 +52,15 @@ class FenceTest : public RailKit {
     header.seq = seq;
     header.epoch_lo = 1;
     ASSERT_TRUE(fake.push_receive(qp->qpn.value, std::as_bytes(std::span(&header, 1))));
+  }
+  void expect_patience(int skip) {
+    start();
+    fake.raises_last_wqe = false;
+    const int before = fake.calls("modify_qp");
+    fake.fail("modify_qp", ENOMEM, 3, skip);
+    const FenceReport report = fence(*rail, *qp, kLimit);
+    EXPECT_EQ(report.outcome, FenceOutcome::Fenced) << report.reason;
+    EXPECT_EQ(fake.calls("modify_qp") - before, 5) << "two steps and three refusals";
   }
   // The service thread's part: the event arrives while the fence waits.
   FenceReport fence_with_events() {
@@ -174,7 +184,7 @@ TEST_F(FenceTest, NothingToFenceInReset) {
 
 TEST_F(FenceTest, RefusedErrFails) {
   start();
-  fake.fail("modify_qp", EINVAL);
+  fake.fail("modify_qp", EINVAL, kAlways);
   const FenceReport report = fence(*rail, *qp, kLimit);
   EXPECT_EQ(report.outcome, FenceOutcome::Failed);
   EXPECT_TRUE(has(report.reason, "to ERR")) << report.reason;
@@ -184,11 +194,15 @@ TEST_F(FenceTest, RefusedErrFails) {
 TEST_F(FenceTest, RefusedResetFails) {
   start();
   fake.raises_last_wqe = false;
-  fake.fail("modify_qp", ENOMEM, 1, 1);
+  fake.fail("modify_qp", ENOMEM, kAlways, 1);
   const FenceReport report = fence(*rail, *qp, kLimit);
   EXPECT_EQ(report.outcome, FenceOutcome::Failed);
   EXPECT_TRUE(has(report.reason, "to RESET")) << report.reason;
 }
+
+// One refusal ended the job; what a device refuses for a moment is tried again.
+TEST_F(FenceTest, ErrRefusedForAMomentIsTriedAgain) { expect_patience(0); }
+TEST_F(FenceTest, ResetRefusedForAMomentIsTriedAgain) { expect_patience(1); }
 
 TEST_F(FenceTest, DeadDeviceCountsAsFenced) {
   start();
