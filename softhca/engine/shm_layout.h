@@ -213,7 +213,7 @@ enum QpEventBits : uint32_t {
 };
 
 struct QpShared {
-  // owner, under the lock; state and qpn are also read without it
+  // owner, under the lock; what is atomic is also read without it
   alignas(2 * kLine) std::atomic<uint32_t> qpn;  // 0 = not in use
   std::atomic<uint32_t> state;                   // ibv_qp_state
   uint32_t type;                                 // ibv_qp_type
@@ -226,8 +226,8 @@ struct QpShared {
   uint32_t qkey;
   uint8_t min_rnr_timer;
   uint8_t max_dest_rd_atomic;
-  uint8_t port;
-  uint8_t device;
+  std::atomic<uint8_t> port;
+  std::atomic<uint8_t> device;
   uint32_t pkey_index;
   uint32_t mtu_bytes;
   // initiators
