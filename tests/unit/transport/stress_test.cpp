@@ -46,9 +46,16 @@ struct Stress {
       if (count % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
     }
   }
+  bool recovered(std::int64_t times) {
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank)
+      if (fabric[rank].stat("recoveries") < times) return false;
+    return true;
+  }
+  // A machine under load needs longer for the same recoveries.
   void killer(int kills) {
     std::mt19937 random(7);
-    for (int i = 0; i < kills; ++i) {
+    const auto limit = Clock::now() + std::chrono::seconds(30);
+    for (int i = 0; i < kills || (!recovered(3) && Clock::now() < limit); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       const auto alive = spy.in_rts(IBV_QPT_RC);
       if (!alive.empty()) spy.break_qp(alive[random() % alive.size()]);
