@@ -49,9 +49,11 @@ endforeach()
 quick_test(flood 4 tiny_srq)
 quick_test(threads 2 tiny_srq)
 quick_test(rma 3 tiny_srq)
-foreach(program pingpong flood rma)
-  quick_test(${program} 2 two_rails)
-endforeach()
+quick_test(pingpong 2 two_rails --striped)
+quick_test(rma 2 two_rails)
+# Fragments of derived datatypes that come out of order make Open MPI 4.1 write behind its own structures: with three
+# ranks this program waited for ever when their fragments were striped (plugin/mca/descriptors.h).
+quick_test(datatypes 3 two_rails)
 
 # The closing words: each variant of saying them, at two sizes.
 foreach(word small burst large late allto0 ssend self none)

@@ -37,7 +37,8 @@ def arguments() -> argparse.Namespace:
     add("--most", action="append", default=[], metavar="COUNTER=N",
         help="a counter that must not be above N, all ranks together")
     add("--may-warn", action="store_true", help="the user may be told that receive buffers are short")
-    add("--rails", type=int, default=1, help="rails that every rank must have used")
+    add("--rails", type=int, default=1, help="rails that every rank must have")
+    add("--striped", action="store_true", help="every rank must have moved bytes over several rails")
     add("--foreign", action="store_true", help="a program without the mpi-test ok line (OSU)")
     add("--idle", action="store_true", help="the program itself sends nothing between ranks")
     add("--spawns", action="store_true", help="the program starts further jobs")
@@ -89,6 +90,7 @@ def main() -> int:
                               ok_line=not options.foreign, moves=names(options.expect),
                               still=names(options.forbid), idle=options.idle,
                               more_ranks=options.spawns, quiet=not options.may_warn, rails=options.rails,
+                              striped=options.striped,
                               bounds={name: int(value) for name, value in
                                       (pair.split("=", 1) for pair in options.most)})
     result = jobs.run(job)

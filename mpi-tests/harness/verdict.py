@@ -26,7 +26,8 @@ class Demands:
     still: tuple[str, ...] = ()  # counters that must be 0
     idle: bool = False  # the program sends nothing between ranks of its own
     more_ranks: bool = False  # the program spawns a job, which writes statistics of its own
-    rails: int = 1
+    rails: int = 1  # that every rank must have
+    striped: bool = False  # large contiguous messages went over more than one of them
     healthy: bool = True  # nothing broke on purpose, so nothing may have been healed
     quiet: bool = True  # mend says nothing at verbosity 0
     bounds: dict[str, int] = field(default_factory=dict)  # counter -> highest legal sum
@@ -104,8 +105,10 @@ def mend_faults(result: Result, demands: Demands, payload: int) -> list[str]:
     for rank, one in stats.items():
         used = [rail for rail in one.get("rails", []) if rail["bytes_sent"] or
                 rail["bytes_received"]]
-        if len(one.get("rails", [])) < demands.rails or (demands.rails > 1 and len(used) < 2):
-            wrong.append(f"rank {rank}: {len(used)} rail(s) in use, want {demands.rails}")
+        if len(one.get("rails", [])) < demands.rails:
+            wrong.append(f"rank {rank}: {len(one.get('rails', []))} rail(s), want {demands.rails}")
+        if demands.striped and len(used) < 2:
+            wrong.append(f"rank {rank}: {len(used)} rail(s) carried bytes, want 2")
         if one.get("srq_depth", 0) < 2 * one.get("qps_live_max", 0):
             wrong.append(f"rank {rank}: {one.get('srq_depth')} receive buffers for "
                          f"{one.get('qps_live_max')} live queue pairs, want two for each")

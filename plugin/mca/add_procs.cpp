@@ -56,6 +56,7 @@ mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& 
     endpoint->peer = entry->peer;
     if (entry->peer != nullptr) {
       endpoint->channel = &rt.transport->channel(entry->peer, module.rail);
+      endpoint->copied = &rt.transport->channel(entry->peer, RailId{0});
     }
   }
   return endpoint.get();

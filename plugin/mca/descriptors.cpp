@@ -13,8 +13,8 @@ namespace {
 mca_btl_base_descriptor_t g_prototype;
 
 mca_btl_base_descriptor_t* new_descriptor(mca_btl_base_endpoint_t* endpoint, ops::Frag& frag,
-                                          std::size_t size, std::uint32_t flags) {
-  auto* d = new (frag.user) Descriptor{g_prototype, {}, endpoint};
+                                          std::size_t size, std::uint32_t flags, bool copied) {
+  auto* d = new (frag.user) Descriptor{g_prototype, {}, endpoint, copied};
   d->segment.seg_addr.pval = frag.payload();
   d->segment.seg_len = size;
   d->base.des_segments = &d->segment;
@@ -35,9 +35,9 @@ void make_descriptor_prototype() {
   g_prototype.order = MCA_BTL_NO_ORDER;
 }
 
-bool must_hold_back(const mca_btl_base_endpoint_t& endpoint) {
-  return endpoint.channel != nullptr && !endpoint.channel->posting() &&
-         endpoint.channel->held_bytes() > endpoint.module->held_limit;
+bool must_hold_back(const mca_btl_base_endpoint_t& endpoint, const ops::Channel* channel) {
+  return channel != nullptr && !channel->posting() &&
+         channel->held_bytes() > endpoint.module->held_limit;
 }
 
 mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,
@@ -48,7 +48,7 @@ mca_btl_base_descriptor_t* alloc(mca_btl_base_module_t* btl, mca_btl_base_endpoi
   if (frag == nullptr) [[unlikely]] {
     return nullptr;
   }
-  return new_descriptor(endpoint, *frag, size, flags);
+  return new_descriptor(endpoint, *frag, size, flags, false);
 }
 
 int free_descriptor(mca_btl_base_module_t* btl, mca_btl_base_descriptor_t* descriptor) noexcept {
@@ -62,7 +62,8 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl,
                                        std::size_t reserve, std::size_t* size,
                                        std::uint32_t flags) noexcept {
   if (reserve > btl->btl_max_send_size) return nullptr;
-  if ((flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint)) return nullptr;
+  if ((flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint, endpoint->copied))
+    return nullptr;
   std::size_t bytes = std::min(*size, btl->btl_max_send_size - reserve);
   conn::Transport& transport = *module_of(btl).transport;
   ops::Frag* frag = transport.alloc_frag(static_cast<std::uint32_t>(reserve + bytes));
@@ -76,7 +77,7 @@ mca_btl_base_descriptor_t* prepare_src(mca_btl_base_module_t* btl,
     return nullptr;
   }
   *size = bytes;
-  return new_descriptor(endpoint, *frag, reserve + bytes, flags);
+  return new_descriptor(endpoint, *frag, reserve + bytes, flags, true);
 }
 
 }  // namespace mend::mca

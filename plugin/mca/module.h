@@ -104,7 +104,8 @@ struct mca_btl_base_endpoint_t {
   mend::mca::Module* module = nullptr;
   opal_proc_t* proc = nullptr;
   mend::conn::Peer* peer = nullptr;
-  mend::ops::Channel* channel = nullptr;
+  mend::ops::Channel* channel = nullptr;       // of this module's rail
+  mend::ops::Channel* copied = nullptr;        // for what was copied from the user (descriptors.h)
   std::atomic<std::uint32_t> rdma_pending{0};  // puts, gets and atomics that are not complete
   std::atomic<bool> lost{false};               // given up: what is pending never completes
 };

@@ -62,7 +62,8 @@ int send(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,
   frag.length = static_cast<std::uint32_t>(d.segment.seg_len);
   frag.sent = &on_sent;
   if (endpoint->channel != nullptr) [[likely]] {
-    endpoint->channel->send(frag, tag, true);
+    ops::Channel& channel = d.copied ? *endpoint->copied : *endpoint->channel;
+    channel.send(frag, tag, true);
   } else {
     Module& module = module_of(btl);
     module.self->send(frag, module.rail, tag, true);
@@ -77,7 +78,8 @@ int sendi(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint,
   Module& module = module_of(btl);
   const std::size_t size = header_size + payload_size;
   ops::Frag* frag = nullptr;
-  const bool wait = (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint);
+  const bool wait =
+      (flags & MCA_BTL_DES_FLAGS_PRIORITY) == 0 && must_hold_back(*endpoint, endpoint->channel);
   if (!wait) [[likely]] {
     if (size - 1 < module.small_bytes) [[likely]] {  // and not 0
       frag = module.small->get();
