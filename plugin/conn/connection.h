@@ -18,6 +18,7 @@
 #include "ops/channel.h"
 #include "plugin/conn/ack_cells.h"
 #include "plugin/conn/fsm.h"
+#include "plugin/conn/moving_timer.h"
 #include "plugin/conn/peer.h"
 #include "plugin/conn/rail_unit.h"
 #include "plugin/conn/transport.h"
@@ -142,8 +143,7 @@ class Connection {
   UdAddress address_;  // where control messages to the peer go
   ConnId remote_conn_ = kNoConn;
   TimeNs lost_at_ = kNever;             // when the present outage began, for the figure only
-  TimeNs wanted_at_ = kNever;           // when the machine wants to be called
-  std::vector<TimeNs> pending_timers_;  // latest first
+  MovingTimer timer_;  // when the machine wants to be called
   std::uint64_t recvs_seen_ = 0;
   ops::Channel::Waiting waiting_seen_;  // since stuck_since_ nothing has left the send queue
   TimeNs stuck_since_ = kNever;

@@ -160,21 +160,14 @@ void Connection::start_replay(const Action& action) {
   post(event);
 }
 
-// The machine moves its one timer with almost every step, and the service cannot take one back:
-// only a time before all that are pending needs another. A recovery leaves none behind.
 void Connection::arm(TimeNs at) {
   if constexpr (!kWatches)
     if (may_post(fsm_.state)) return;
-  wanted_at_ = at;
-  if (at == kNever || (!pending_timers_.empty() && pending_timers_.back() <= at)) return;
-  pending_timers_.push_back(at);
-  plane_.service().arm(at, [this, at] { on_timer(at); });
+  if (timer_.move(at)) plane_.service().arm(at, [this, at] { on_timer(at); });
 }
 
 void Connection::on_timer(TimeNs at) {
-  std::erase(pending_timers_, at);
-  if (monotonic_now() < wanted_at_) return arm(wanted_at_);
-  wanted_at_ = kNever;
+  if (!timer_.fired(at, monotonic_now())) return arm(timer_.wanted());
   Traffic traffic;
   const std::uint64_t recvs = channel_.stats().recvs;
   traffic.received = recvs != recvs_seen_;

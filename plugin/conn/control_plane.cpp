@@ -294,16 +294,16 @@ void ControlPlane::tend_pool_soon(RailUnit& unit) {
   tend_pool_at(unit, after(monotonic_now(), kTendDelay));
 }
 
-// One timer counts per pool: every fence comes here, and timers that each arm the next would add up
-// in a storm of flaps. One that was overtaken by an earlier one does nothing.
+// The next look, if none is due before. Every fence comes here: timers that each arm the next would
+// add up in a storm of flaps.
 void ControlPlane::tend_pool_at(RailUnit& unit, TimeNs when) {
-  if (when >= unit.tend_at || !service_) return;
-  unit.tend_at = when;
-  service_->arm(when, [this, &unit, when] {
-    worker_->submit([this, &unit, when] {
-      if (unit.tend_at != when) return;
-      unit.tend_at = kNever;
-      tend_pool(unit);
+  if (!service_ || !unit.tend.move(std::min(when, unit.tend.wanted()))) return;
+  service_->arm(unit.tend.wanted(), [this, &unit, at = unit.tend.wanted()] {
+    worker_->submit([this, &unit, at] {
+      if (unit.tend.fired(at, monotonic_now()))
+        tend_pool(unit);
+      else
+        tend_pool_at(unit, unit.tend.wanted());
     });
   });
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "plugin/conn/modex.h"
+#include "plugin/conn/moving_timer.h"
 #include "plugin/conn/qp_pool.h"
 #include "plugin/conn/rail.h"
 #include "plugin/conn/ud_channel.h"
@@ -19,7 +20,7 @@ struct RailUnit {
   std::unique_ptr<QpPool> pool;
   std::unique_ptr<UdChannel> control;
   DeviceKind kind = DeviceKind::Verbs;
-  TimeNs tend_at = kNever;  // when the pool is looked at next; worker thread
+  MovingTimer tend;  // when the pool is looked at next; worker thread
   // Of a shared receive queue that runs low and cannot grow; worker thread.
   TimeNs starved_at = 0;  // when the log last said so
   TimeNs told_at = 0;     // when the user was last told

@@ -127,11 +127,12 @@ TEST(Ending, AStormOfFlapsDoesNotPileUpTimers) {
   CountingHost host;
   conn::Params params = quick();
   params.qp_linger_ms = 60000;  // every parked queue pair waits; their reaping needs one timer
+  constexpr int kRounds = 100, kSettled = 20;
   Fabric fabric(2, params, true, &host);
   ASSERT_EQ(fabric.error(), "");
   std::size_t count = 0;
   int settled = 0;
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     fabric[0].send(1, 8, 1);
     ++count;
     ASSERT_TRUE(fabric.until([&] {
@@ -139,12 +140,14 @@ TEST(Ending, AStormOfFlapsDoesNotPileUpTimers) {
              fabric[1].transport->flushed();
     })) << round;
     for (ibv_qp* qp : spy.in_rts(IBV_QPT_RC)) spy.break_qp(qp);
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
-    if (round == 20) settled = host.pending;
+    // Long enough for the pool to be looked at between two breaks.
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    if (round == kSettled) settled = host.pending;
   }
-  EXPECT_GE(spy.created_qps(), 200u) << "the queue pairs were replaced";
-  // Heartbeat timers that were moved still lie about for one interval; a hundred rounds add none.
-  EXPECT_TRUE(fabric.until([&] { return host.pending <= settled + 60; })) << host.pending;
+  EXPECT_GE(spy.created_qps(), 2u * kRounds) << "the queue pairs were replaced";
+  // Heartbeat timers that were moved still lie about for one interval.
+  const int few = (kRounds - kSettled) / 4;
+  EXPECT_TRUE(fabric.until([&] { return host.pending <= settled + few; })) << host.pending;
   fabric.close_all();
 }
 
