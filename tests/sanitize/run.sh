@@ -14,8 +14,15 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/te
 # Loading ucs patches madvise() in libc, which the thread sanitizer does not survive at thread exit.
 export UCX_MEM_MMAP_HOOK_MODE=none
 
-cmake --preset "$preset"
-cmake --build --preset "$preset" --parallel 2 --target "${@/#/mend_unit_}"
+# Of a build that works nobody wants to read; a test's own words are what counts.
+build() {
+  cmake --preset "$preset" && cmake --build --preset "$preset" --parallel 2 --target "${@/#/mend_unit_}"
+}
+mkdir -p build/logs
+build "$@" >"build/logs/sanitize-$preset.log" 2>&1 || {
+  tail -n 60 "build/logs/sanitize-$preset.log"
+  exit 1
+}
 status=0
 for part in "$@"; do
   ctest --test-dir "build/$preset/tests/unit/$part" --no-tests=error --label-exclude full --output-on-failure --parallel 2 || status=1
