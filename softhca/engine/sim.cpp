@@ -11,11 +11,11 @@
 
 namespace softhca::sim {
 
-Fabric::Fabric(FabricConf conf) {
+Fabric::Fabric(FabricConf conf, bool with_log) {
   fabric_.conf = std::move(conf);
   fabric_.clock = &clock_;
   fabric_.in_process = true;
-  fabric_.log = &log_;
+  if (with_log) fabric_.log = &log_;
   fabric_.fault_log = &fault_log_;
   if (fabric_.global.create_anonymous() != 0) throw std::bad_alloc();
   publish_conf(*fabric_.global.shared(), fabric_.conf);

@@ -24,7 +24,8 @@ namespace softhca::sim {
 
 class Fabric {
  public:
-  explicit Fabric(FabricConf conf = default_conf());
+  // without log(): the engine then takes the paths of a device in real use, which keeps none.
+  explicit Fabric(FabricConf conf = default_conf(), bool with_log = true);
   ~Fabric();
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;

@@ -1,4 +1,4 @@
-// Two nodes with a connected queue pair each, on a fabric with a fault schedule.
+// Two nodes with a queue pair each, connected or of datagrams, on a fabric with a fault schedule.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -76,6 +76,50 @@ struct FaultyPair {
   World& world;
   Node a, b;
   Qp qa, qb;
+};
+
+// Two nodes with a datagram queue pair each; the second has eight receives posted.
+struct Datagrams {
+  explicit Datagrams(World& w)
+      : world(w),
+        a(w.open()),
+        b(w.open()),
+        qa(a, {.type = IBV_QPT_UD}),
+        qb(b, {.type = IBV_QPT_UD}) {
+    bring_up_ud(qa);
+    bring_up_ud(qb);
+    ah = make_ah(a, b);
+    EXPECT_NE(ah, nullptr);
+    for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(post_recv(qb, i, i * 256, 256), 0);
+  }
+  ~Datagrams() { EXPECT_EQ(ibv_destroy_ah(ah), 0); }
+  Datagrams(const Datagrams&) = delete;
+  Datagrams& operator=(const Datagrams&) = delete;
+
+  // Sends one byte `tag`, and takes the buffer back when it has completed.
+  void send(char tag) {
+    post(tag);
+    complete();
+  }
+  void post(char tag) {
+    a.buf[0] = static_cast<unsigned char>(tag);
+    EXPECT_EQ(kit::post(qa, {.length = 1, .ah = ah, .dest_qpn = qb.num()}), 0);
+  }
+  void complete() {
+    EXPECT_EQ(poll_one(a.cq, world.wait()).status, IBV_WC_SUCCESS);
+    a.buf[0] = '!';
+  }
+  // The tags that have arrived since.
+  std::string arrived() {
+    std::string tags;
+    for (const ibv_wc& wc : poll(b.cq, 64, world.wait(), 0))
+      tags += static_cast<char>(b.buf[wc.wr_id * 256 + 40]);
+    return tags;
+  }
+  World& world;
+  Node a, b;
+  Qp qa, qb;
+  ibv_ah* ah = nullptr;
 };
 
 inline uint64_t value_at(const Node& node, size_t offset) {

@@ -8,6 +8,7 @@
 
 namespace {
 
+using kit::Datagrams;
 using kit::FaultyPair;
 using kit::Node;
 using kit::Qp;
@@ -218,43 +219,6 @@ TEST(FaultFlush, AHiddenReceiveWakesItsChannelWhenItIsShown) {
   ibv_ack_cq_events(cq, 1);
   EXPECT_EQ(kit::poll(b.cq, 1, world.wait(), 0).size(), 1U);
 }
-
-struct Datagrams {
-  explicit Datagrams(World& w)
-      : world(w),
-        a(w.open()),
-        b(w.open()),
-        qa(a, {.type = IBV_QPT_UD}),
-        qb(b, {.type = IBV_QPT_UD}) {
-    kit::bring_up_ud(qa);
-    kit::bring_up_ud(qb);
-    ah = kit::make_ah(a, b);
-    EXPECT_NE(ah, nullptr);
-    for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(kit::post_recv(qb, i, i * 256, 256), 0);
-  }
-  ~Datagrams() { EXPECT_EQ(ibv_destroy_ah(ah), 0); }
-  Datagrams(const Datagrams&) = delete;
-  Datagrams& operator=(const Datagrams&) = delete;
-
-  // Sends one byte `tag`, and takes the buffer back when it has completed.
-  void send(char tag) {
-    a.buf[0] = static_cast<unsigned char>(tag);
-    EXPECT_EQ(kit::post(qa, {.length = 1, .ah = ah, .dest_qpn = qb.num()}), 0);
-    EXPECT_EQ(kit::poll_one(a.cq, world.wait()).status, IBV_WC_SUCCESS);
-    a.buf[0] = '!';
-  }
-  // The tags that have arrived since.
-  std::string arrived() {
-    std::string tags;
-    for (const ibv_wc& wc : kit::poll(b.cq, 64, world.wait(), 0))
-      tags += static_cast<char>(b.buf[wc.wr_id * 256 + 40]);
-    return tags;
-  }
-  World& world;
-  Node a, b;
-  Qp qa, qb;
-  ibv_ah* ah = nullptr;
-};
 
 TEST(FaultDatagrams, LostDoubledLateAndReordered) {
   World world;

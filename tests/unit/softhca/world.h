@@ -16,8 +16,8 @@ namespace kit {
 
 class World {
  public:
-  explicit World(std::string_view conf_text = "[softhca0]\n")
-      : conf_(*softhca::parse_conf(conf_text, "test")), sim_(conf_) {}
+  explicit World(std::string_view conf_text = "[softhca0]\n", bool with_log = true)
+      : conf_(*softhca::parse_conf(conf_text, "test")), sim_(conf_, with_log) {}
   ~World() {
     for (ibv_context* ctx : contexts_) EXPECT_EQ(ibv_close_device(ctx), 0);
   }
