@@ -75,7 +75,18 @@ Result<void> QpPool::arm(RcQp& qp) {
     return moved;
   }
   qp.stage = QpStage::Armed;
+  const std::scoped_lock lock(mutex_);
+  ++counts_.live;
+  counts_.live_max = std::max(counts_.live_max, counts_.live);
   return {};
+}
+
+// Back in RESET: it takes no buffer any more.
+void QpPool::disarm(RcQp& qp) {
+  if (rail_.recv_pool().per_qp()) rail_.recv_pool().detach_queue(qp.qp.get());
+  rail_.release_qps(1);
+  const std::scoped_lock lock(mutex_);
+  --counts_.live;
 }
 
 Result<RcQp*> QpPool::make_armed() {
@@ -87,8 +98,6 @@ Result<RcQp*> QpPool::make_armed() {
   const std::scoped_lock lock(mutex_);
   all_.push_back(std::move(*made));
   ++counts_.created;
-  counts_.live = static_cast<std::uint32_t>(all_.size());
-  counts_.live_max = std::max(counts_.live_max, counts_.live);
   return qp;
 }
 
@@ -129,8 +138,7 @@ Result<void> QpPool::to_rts(RcQp& qp, const verbs::QpParams& params) {
 
 void QpPool::park(RcQp* qp, TimeNs now) {
   if (qp->stage == QpStage::Stuck) return;
-  if (rail_.recv_pool().per_qp()) rail_.recv_pool().detach_queue(qp->qp.get());
-  rail_.release_qps(1);
+  disarm(*qp);
   qp->stage = QpStage::Parked;
   qp->parked_at = now;
   parked_.push_back(qp);
@@ -164,8 +172,7 @@ void QpPool::clear() {
     if (auto moved = verbs::modify(rail_.api(), qp->qp.get(), verbs::to_reset()); !moved) {
       log(LogLevel::Debug, moved.error().message);
     }
-    if (rail_.recv_pool().per_qp()) rail_.recv_pool().detach_queue(qp->qp.get());
-    rail_.release_qps(1);
+    disarm(*qp);
     destroy(qp);
   }
   warm_.clear();
@@ -189,7 +196,6 @@ void QpPool::destroy(RcQp* qp) {
     owned = std::move(*found);
     all_.erase(found);
     ++counts_.destroyed;
-    counts_.live = static_cast<std::uint32_t>(all_.size());
   }
   // The device's call outside the lock: it waits for unacknowledged events, whose reader needs the
   // register.

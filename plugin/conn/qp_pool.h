@@ -7,8 +7,9 @@
 // Thread contract: take, to_rtr, to_rts, park, reap, refill and clear on the worker thread (they
 // block); on_last_wqe(), owns() and counts() from any thread.
 // Invariants: every QP that exists is registered (I9); a QP leaves RESET only under a reservation
-// of the rail (2 x rule); a QP is destroyed only from RESET, after its linger; one that cannot be
-// fenced is kept until the pool goes, never reused or destroyed before.
+// of the rail (2 x rule), and counts().live is the number of the pool's reservations; a QP is
+// destroyed only from RESET, after its linger; one that cannot be fenced is kept until the pool
+// goes, never reused or destroyed before.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,11 @@ struct RcQp {
 
 struct QpCounts {
   std::uint64_t created = 0, destroyed = 0;
-  std::uint32_t live = 0, live_max = 0;  // QPs that exist
+  // QPs that may take receive buffers, as the 2 x rule counts them: from INIT until they are
+  // fenced; warm and stuck ones are live, parked ones are not.
+  std::uint32_t live = 0, live_max = 0;
+
+  std::uint64_t existing() const { return created - destroyed; }
 };
 
 class QpPool {
@@ -77,6 +82,7 @@ class QpPool {
  private:
   Result<std::unique_ptr<RcQp>> create();
   Result<void> arm(RcQp& qp);
+  void disarm(RcQp& qp);
   Result<RcQp*> make_armed();
   void destroy(RcQp* qp);
   bool forget_oldest_parked();

@@ -25,7 +25,7 @@ enum class Stat : std::uint8_t {
   Connections,      // connections that ever carried traffic
   QpsCreated,       // RC queue pairs created
   QpsDestroyed,     // RC queue pairs destroyed
-  QpsLiveMax,       // most RC queue pairs alive at one time
+  QpsLiveMax,       // most RC queue pairs live at one time (qp_pool.h), summed over rails
   Recoveries,       // times a connection became active on a new queue pair after its first
   Replayed,         // operations posted again after a recovery
   ReplayedBytes,    // their payload

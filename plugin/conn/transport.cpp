@@ -134,7 +134,7 @@ std::string Transport::Impl::leftovers() const {
   };
   for (const RailUnit& unit : rails) {
     const std::string& name = unit.rail->info().name;
-    add(unit.pool->counts().live, "queue pairs of " + name);
+    add(unit.pool->counts().existing(), "queue pairs of " + name);
     const ops::RecvLedger ledger = unit.rail->recv_pool().ledger();
     add(ledger.delivered, "receive buffers of " + name + " in upcalls");
     add(ledger.stashed, "receive buffers of " + name + " undelivered");

@@ -144,6 +144,41 @@ TEST_F(QpPoolTest, StuckOnesAreNeverReused) {
   EXPECT_EQ(pool->reap(kNever - 1), kNever);
   EXPECT_TRUE(pool->owns((*qp)->qpn));
   EXPECT_EQ(rail->reserved_qps(), 1u) << "it may still take buffers";
+  EXPECT_EQ(pool->counts().live, 1u);
+}
+
+// What the statistics call live is what the 2 x rule counts. Once it was everything that existed,
+// so that a storm of recoveries looked like a rule that was broken.
+TEST_F(QpPoolTest, ParkedOnesAreNotLive) {
+  start();
+  ASSERT_TRUE(pool->refill());
+  const std::uint32_t warm = rail->reserved_qps();
+  EXPECT_EQ(pool->counts().live, warm);
+  const auto before = pool->counts();
+  for (std::uint32_t round = 1; round <= 50; ++round) {
+    auto qp = pool->take(Qpn{0});
+    ASSERT_TRUE(qp) << qp.error().message;
+    ASSERT_TRUE(pool->refill());
+    EXPECT_EQ(pool->counts().live, warm + 1);
+    EXPECT_EQ(pool->counts().live, rail->reserved_qps());
+    fenced(**qp);
+    pool->park(*qp, 0);
+    EXPECT_EQ(pool->counts().live, warm);
+    EXPECT_EQ(pool->counts().existing(), before.existing() + round) << "they linger";
+  }
+  EXPECT_EQ(pool->counts().live_max, warm + 1);
+  EXPECT_GE(rail->recv_pool().depth(), 2 * pool->counts().live_max) << "the 2 x rule";
+  pool->clear();
+  EXPECT_EQ(pool->counts().live, 0u);
+  EXPECT_EQ(pool->counts().existing(), 0u);
+}
+
+TEST_F(QpPoolTest, ARefusedOneIsNotLive) {
+  start();
+  fake.fail("modify_qp", ENOMEM);
+  EXPECT_FALSE(pool->take(Qpn{0}));
+  EXPECT_EQ(pool->counts().live, 0u);
+  EXPECT_EQ(pool->counts().live_max, 0u);
 }
 
 TEST_F(QpPoolTest, LastWqeReachesItsQp) {
@@ -176,7 +211,7 @@ TEST_F(QpPoolTest, ClearDestroysWarmAndParked) {
   fenced(**qp);
   pool->park(*qp, 0);
   pool->clear();
-  EXPECT_EQ(pool->counts().live, 0u);
+  EXPECT_EQ(pool->counts().existing(), 0u);
   EXPECT_EQ(rail->reserved_qps(), 0u);
 }
 

@@ -292,6 +292,10 @@ TEST(RecoveryLeaks, ManyRecoveriesLeaveNothingBehind) {
     EXPECT_GE(fabric[i].stat("recoveries"), recoveries);
     EXPECT_EQ(fabric[i].stat("dup_rx"), 0);
     EXPECT_EQ(fabric[i].stat("srq_lost"), 0);
+    EXPECT_GE(fabric[i].stat("srq_depth"), 2 * fabric[i].stat("qps_live_max")) << "the 2 x rule";
+    // The warm ones, the connection's old one and its new one, and one that was made because its
+    // number was not to be used again; however many linger.
+    EXPECT_LE(fabric[i].stat("qps_live_max"), params.qp_pool_size + 3);
     EXPECT_TRUE(fabric[i].gave_up.empty());
   }
   fabric.close_all();
