@@ -142,8 +142,8 @@ class Connection {
   Fsm fsm_;
   UdAddress address_;  // where control messages to the peer go
   ConnId remote_conn_ = kNoConn;
-  TimeNs lost_at_ = kNever;             // when the present outage began, for the figure only
-  MovingTimer timer_;  // when the machine wants to be called
+  TimeNs lost_at_ = kNever;  // when the present outage began, for the figure only
+  MovingTimer timer_;        // when the machine wants to be called
   std::uint64_t recvs_seen_ = 0;
   ops::Channel::Waiting waiting_seen_;  // since stuck_since_ nothing has left the send queue
   TimeNs stuck_since_ = kNever;
