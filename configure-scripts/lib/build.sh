@@ -3,8 +3,8 @@
 : "${mend_root:?}"
 
 build_configure() { # PRESET
-  # ccache is found through the environment, so that the build directory can be used with and without it.
-  if command -v ccache >/dev/null; then
+  # Only a new build directory gets ccache, and keeps it: a compiler launcher that comes later rebuilds everything.
+  if [ ! -e "$mend_root/build/$1/CMakeCache.txt" ] && command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER-ccache}
     export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
   fi
