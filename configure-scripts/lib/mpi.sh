@@ -9,6 +9,6 @@ mpi_environment() {
   fi
   # DIR:SYSTEM_DEFAULT, because the parameter replaces Open MPI's own search path.
   export OMPI_MCA_mca_base_component_path=$mend_root/build/release/components:SYSTEM_DEFAULT
-  # Docker's seccomp profile refuses vader's single copy and warns on every run.
+  # Open MPI warns about each transport that was asked for and finds no device.
   export OMPI_MCA_btl_base_warn_component_unused=0
 }

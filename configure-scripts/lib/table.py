@@ -6,9 +6,9 @@ Usage: table.py FILE.json
 import json
 import sys
 
-TITLES = {"latency": ("OSU-style MPI Latency Test, half round trip", "Latency (us)", 2),
-          "bandwidth": ("OSU-style MPI Bandwidth Test", "Bandwidth (MB/s)", 2),
-          "rate": ("OSU-style MPI Message Rate Test", "Messages/s", 0)}
+TITLES = {"latency": ("OSU-style MPI Latency Test, half round trip", "Latency (us), less is better", 2),
+          "bandwidth": ("OSU-style MPI Bandwidth Test", "Bandwidth (MB/s), more is better", 2),
+          "rate": ("OSU-style MPI Message Rate Test", "Messages/s, more is better", 0)}
 
 with open(sys.argv[1], encoding="utf-8") as file:
     figures = json.load(file)["figures"]
