@@ -1,6 +1,6 @@
 # Which program runs at which size in which variant. Quick: every program at least once, every np and every variant with
-# the programs that stress it, about five minutes on two cores. Full: programs x np x variants, the default variant with
-# full sizes.
+# the programs that stress it, about five minutes on two cores. Full: programs x np in the default variant with full sizes,
+# and the programs with three ranks in each other variant.
 set(matrix_programs pingpong flood matching datatypes collectives reductions comms threads rma fetch_sum ring readonly
     remap forkexec compute put_notify)
 
