@@ -31,11 +31,11 @@ enum class Stat : std::uint8_t {
   ReplayedBytes,    // their payload
   InDoubt,          // replayed puts of which it was unknown whether they had been executed
   DupRx,            // messages received twice (must be 0)
-  Failovers,        // connections moved to another rail
-  Failbacks,        // connections moved back to their home rail
+  Failovers,        // connections moved to another rail (not built yet)
+  Failbacks,        // connections moved back to their home rail (not built yet)
   HeartbeatMisses,  // heartbeats that were not answered in time
   HbFalseAlarm,     // suspicions that a probe refuted
-  Rnr,              // receiver-not-ready events from the device's counter, -1 where it has none
+  Rnr,              // receiver-not-ready events; no device's counter is read yet: -1
   SrqDepth,         // receive buffers of all rails
   SrqMinFree,       // lowest number of posted buffers seen on any rail
   SrqLost,          // receive buffers found missing by an audit

@@ -44,7 +44,7 @@ Stats Transport::Impl::collect() const {
   stats.rank = self.rank;
   stats.host = self.host;
   stats[Stat::SrqMinFree] = -1;
-  stats[Stat::Rnr] = -1;  // counted by the device, where it can
+  stats[Stat::Rnr] = -1;  // no device's counter is read yet
   for (const RailUnit& unit : rails) add_rail(stats, unit);
   for (const auto& nic : devices.nics) {
     const bool used = std::any_of(rails.begin(), rails.end(), [&](const RailUnit& unit) {

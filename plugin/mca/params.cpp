@@ -56,8 +56,8 @@ constexpr IntParam kInts[] = {
      "Pause a peer is asked to make when this side has no buffer; code 12 is 0.64 milliseconds",
      OPAL_INFO_LVL_5},
     {"max_inline", &Params::max_inline, 0, 256, "bytes",
-     "Largest message that is handed to the device inline", OPAL_INFO_LVL_5, -1,
-     "what the device supports"},
+     "Largest request, mend's header of 16 bytes included, that is handed to the device inline",
+     OPAL_INFO_LVL_5, -1, "what the device supports"},
     {"send_queue_depth", &Params::send_queue_depth, 8, 32768, "work requests",
      "Depth of each send queue", OPAL_INFO_LVL_5, 0, "from link rate x latency x 1.5"},
     {"srq_depth", &Params::srq_depth, 2, 1 << 20, "buffers",
@@ -112,8 +112,8 @@ struct TextParam {
 
 constexpr TextParam kTexts[] = {
     {"if_include", &TextStorage::if_include, nullptr,
-     "Comma-separated list of devices to use, each DEVICE or DEVICE:PORT; empty: all that are "
-     "active. Not together with if_exclude",
+     "Comma-separated list of devices that may be used, each DEVICE or DEVICE:PORT; empty: all. "
+     "Those are used that are active and that numa_policy chooses. Not together with if_exclude",
      OPAL_INFO_LVL_2},
     {"if_exclude", &TextStorage::if_exclude, nullptr,
      "Comma-separated list of devices not to use, each DEVICE or DEVICE:PORT", OPAL_INFO_LVL_2},
@@ -127,11 +127,13 @@ constexpr TextParam kTexts[] = {
      "the installation",
      OPAL_INFO_LVL_4},
     {"numa_policy", &TextStorage::numa_policy, "near",
-     "Which devices a process prefers: near (those of its own NUMA node), spread (processes of a "
-     "node over all), none (all alike)",
+     "Which of the devices a process uses: near (those nearest to its NUMA node, no others), "
+     "spread (all, nearest first, the processes of a node beginning at different ones of equals), "
+     "none (all, by name)",
      OPAL_INFO_LVL_4},
     {"standby", &TextStorage::standby, "on",
-     "Whether further rails are held in reserve for a failed one: on | off", OPAL_INFO_LVL_4},
+     "Without effect yet: whether further rails are held in reserve for a failed one, on | off",
+     OPAL_INFO_LVL_4},
     {"stats", &TextStorage::stats, nullptr,
      "Where the statistics of each process go at the end, as one line of JSON: PREFIX (to the file "
      "PREFIX.<rank>, of a spawned job PREFIX.<job>.<rank>) or stderr; empty: nowhere",
