@@ -23,3 +23,4 @@ for series, (title, unit, digits) in TITLES.items():
         medians = "".join(f"{row['values'][name]['median']:>16.{digits}f}" for name in names)
         print(f"{row['size']:<12}{medians}{row['mend_to_vader']:>14.2f}")
     print()
+print("# mend/vader: mend is ahead below 1.00 for latency, above 1.00 for bandwidth and message rate")
