@@ -193,3 +193,10 @@ add_test(NAME mpi.sanitized.full COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURREN
   ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} --all)
 set_tests_properties(mpi.osu PROPERTIES LABELS "mpi;quick" TIMEOUT 1200 RESOURCE_LOCK mpi SKIP_RETURN_CODE 77)
 set_tests_properties(mpi.sanitized.full PROPERTIES LABELS "mpi;full" TIMEOUT 1800 RESOURCE_LOCK mpi)
+
+# Each rank uses the NICs that mend-info promised: by NUMA node, evenly where ranks share them.
+script_test(places.own places.py own)
+script_test(places.shared places.py shared)
+script_test(places.spread places.py spread)
+script_test(places.needs_places places.py own --no-places)
+set_tests_properties(mpi.places.needs_places PROPERTIES PASS_REGULAR_EXPRESSION "places FAILED: rank .: promised")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
 namespace mend::topo {
 namespace {
@@ -56,6 +57,10 @@ Result<void> check_known(std::span<const Port> present, const std::vector<Select
 }
 
 }  // namespace
+
+bool name_less(const std::string& a, const std::string& b) {
+  return strverscmp(a.c_str(), b.c_str()) < 0;
+}
 
 Result<std::vector<Selector>> parse_device_list(const std::string& text) {
   std::vector<Selector> list;

@@ -23,6 +23,9 @@ struct Selector {
   friend bool operator==(const Selector&, const Selector&) = default;
 };
 
+// mlx5_2 before mlx5_10: by the digits' value where both have digits.
+bool name_less(const std::string& a, const std::string& b);
+
 Result<std::vector<Selector>> parse_device_list(const std::string& text);
 
 // Indices into `present` that the two lists leave, in the order of `present`. At most one list may

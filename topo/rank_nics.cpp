@@ -10,34 +10,20 @@ double guessed_latency(const NumaNode& a, const NumaNode& b) {
   return a.package >= 0 && a.package == b.package ? 12 : 20;
 }
 
-double node_distance(const Snapshot& s, NodeIndex from, NodeIndex to) {
-  if (from == to) return kLocalDistance;
-  if (s.latency.empty()) return guessed_latency(s.nodes[from], s.nodes[to]);
-  const double own = s.latency[from][from];
-  const double scale = own > 0 ? kLocalDistance / own : 1;
-  return std::max(kLocalDistance, s.latency[from][to] * scale);
+// Without the distances: ranks on different nodes may share what is equally far from all of them.
+std::vector<std::size_t> indices(std::span<const RankedNic> near) {
+  std::vector<std::size_t> list;
+  for (const RankedNic& nic : near) list.push_back(nic.index);
+  return list;
 }
 
-// The nearest pair counts: a process that may run anywhere is near to everything, and ties are then
-// resolved by the policy.
-double device_distance(const Snapshot& s, const std::string& device) {
-  const DevicePlace* place = s.find(device);
-  if (place == nullptr || place->nodes.empty() || s.process.empty()) return kLocalDistance;
-  double best = node_distance(s, s.process.front(), place->nodes.front());
-  for (const NodeIndex from : s.process)
-    for (const NodeIndex to : place->nodes) best = std::min(best, node_distance(s, from, to));
-  return best;
-}
-
-// Rotates each run of equally near devices by the local rank.
-void rotate_equals(std::vector<RankedNic>& ranked, unsigned local_rank) {
-  for (auto first = ranked.begin(); first != ranked.end();) {
-    const double distance = first->distance;
-    const auto last = std::find_if(
-        first, ranked.end(), [distance](const RankedNic& nic) { return nic.distance != distance; });
-    std::rotate(first, first + local_rank % (last - first), last);
-    first = last;
-  }
+// Rails of `near` in the order in which the rank of that turn uses them.
+std::vector<RankedNic> in_turn(std::span<const RankedNic> near, unsigned turn) {
+  std::vector<RankedNic> rails(near.begin(), near.end());
+  if (!rails.empty())
+    std::rotate(rails.begin(), rails.begin() + static_cast<std::ptrdiff_t>(turn % rails.size()),
+                rails.end());
+  return rails;
 }
 
 }  // namespace
@@ -49,17 +35,30 @@ std::optional<Policy> parse_policy(const std::string& text) {
   return std::nullopt;
 }
 
-std::vector<RankedNic> rank_nics(const Snapshot& snapshot, std::span<const std::string> devices,
-                                 Policy policy, unsigned local_rank) {
+double node_distance(const Snapshot& s, NodeIndex from, NodeIndex to) {
+  if (from == to) return kLocalDistance;
+  if (s.latency.empty()) return guessed_latency(s.nodes[from], s.nodes[to]);
+  const double own = s.latency[from][from];
+  const double scale = own > 0 ? kLocalDistance / own : 1;
+  return std::max(kLocalDistance, s.latency[from][to] * scale);
+}
+
+double device_distance(const Snapshot& s, const Binding& binding, const std::string& device) {
+  const DevicePlace* place = s.find(device);
+  if (place == nullptr || place->nodes.empty() || binding.empty()) return kLocalDistance;
+  double best = node_distance(s, binding.front(), place->nodes.front());
+  for (const NodeIndex from : binding)
+    for (const NodeIndex to : place->nodes) best = std::min(best, node_distance(s, from, to));
+  return best;
+}
+
+std::vector<RankedNic> rank_nics(const Snapshot& snapshot, std::span<const std::string> candidates,
+                                 const Binding& binding) {
   std::vector<RankedNic> ranked;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const bool measure = policy != Policy::None;
-    ranked.push_back(
-        RankedNic{i, measure ? device_distance(snapshot, devices[i]) : kLocalDistance});
-  }
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    ranked.push_back(RankedNic{i, device_distance(snapshot, binding, candidates[i])});
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const RankedNic& a, const RankedNic& b) { return a.distance < b.distance; });
-  if (policy == Policy::Spread) rotate_equals(ranked, local_rank);
   return ranked;
 }
 
@@ -67,6 +66,38 @@ std::span<const RankedNic> nearest(std::span<const RankedNic> ranked) {
   std::size_t n = 0;
   while (n < ranked.size() && ranked[n].distance == ranked[0].distance) ++n;
   return ranked.first(n);
+}
+
+RankPlan plan_rank(const Snapshot& snapshot, std::span<const std::string> candidates, Policy policy,
+                   std::span<const std::optional<Binding>> bindings, std::size_t me) {
+  const Binding mine = me < bindings.size() && bindings[me] ? *bindings[me] : snapshot.process;
+  const std::vector<RankedNic> ranked = rank_nics(snapshot, candidates, mine);
+  RankPlan plan;
+  if (policy == Policy::None) {
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      plan.rails.push_back(RankedNic{i, kLocalDistance});
+    return plan;
+  }
+  if (policy == Policy::Spread) {
+    plan.turn = static_cast<unsigned>(me);
+    plan.sharing = static_cast<unsigned>(std::max<std::size_t>(bindings.size(), 1));
+    for (const RankedNic& nic : ranked)  // none if there are no candidates
+      if (nic.index == me % candidates.size()) plan.rails.push_back(nic);
+    return plan;
+  }
+  const auto near = nearest(ranked);
+  const std::vector<std::size_t> shared = indices(near);
+  plan.sharing = 0;
+  for (std::size_t rank = 0; rank < std::max(bindings.size(), me + 1); ++rank) {
+    const bool known = rank != me && rank < bindings.size() && bindings[rank];
+    const bool same =
+        !known || indices(nearest(rank_nics(snapshot, candidates, *bindings[rank]))) == shared;
+    if (!same) continue;
+    ++plan.sharing;
+    if (rank < me) ++plan.turn;
+  }
+  plan.rails = in_turn(near, plan.turn);
+  return plan;
 }
 
 }  // namespace mend::topo

@@ -2,9 +2,14 @@
 
 #include <hwloc.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 
 namespace mend::topo {
@@ -32,20 +37,42 @@ void skip_slow_discovery(hwloc_topology_t t) {
     (void)hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, name);
 }
 
-// Only what the ranking needs: caches, cores and groups would just cost time.
+// Only what the ranking needs: caches would just cost time.
 void keep_what_matters(hwloc_topology_t t) {
   hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(t, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_type_filter(t, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  // Groups carry the locality of devices and of nodes that are smaller than a package.
+  hwloc_topology_set_type_filter(t, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   hwloc_topology_set_type_filter(t, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   hwloc_topology_set_type_filter(t, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
 }
 
+// hwloc takes the root of another machine's files from the environment only, when it loads.
+class FsRoot {
+ public:
+  explicit FsRoot(const std::string& root) : set_(!root.empty()) {
+    if (set_) setenv("HWLOC_FSROOT", root.c_str(), 1);
+  }
+  ~FsRoot() {
+    if (set_) unsetenv("HWLOC_FSROOT");
+  }
+  FsRoot(const FsRoot&) = delete;
+  FsRoot& operator=(const FsRoot&) = delete;
+
+ private:
+  bool set_;
+};
+
 Result<Topology> open_topology(const Source& source) {
+  const FsRoot root(source.fsroot);
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return hwloc_error("hwloc_topology_init", "");
   Topology t(raw);
   if (!source.xml.empty() && hwloc_topology_set_xml(raw, source.xml.c_str()) != 0)
     return hwloc_error("hwloc_topology_set_xml", source.xml);
+  if (!source.synthetic.empty() && hwloc_topology_set_synthetic(raw, source.synthetic.c_str()) != 0)
+    return hwloc_error("hwloc_topology_set_synthetic", source.synthetic);
   skip_slow_discovery(raw);
   keep_what_matters(raw);
   if (hwloc_topology_load(raw) != 0) return hwloc_error("hwloc_topology_load", source.xml);
@@ -83,14 +110,30 @@ int package_of(hwloc_topology_t t, hwloc_obj_t node) {
   return -1;
 }
 
-void read_nodes(hwloc_topology_t t, const Bitmap& cpus, Snapshot& out) {
+std::vector<unsigned> numbers(hwloc_const_bitmap_t set) {
+  std::vector<unsigned> list;
+  for (int i = hwloc_bitmap_first(set); i >= 0; i = hwloc_bitmap_next(set, i))
+    list.push_back(static_cast<unsigned>(i));
+  return list;
+}
+
+void read_nodes(hwloc_topology_t t, Snapshot& out) {
   const int n = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE);
   for (int i = 0; i < n; ++i) {
     const hwloc_obj_t node = hwloc_get_obj_by_type(t, HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
-    out.nodes.push_back(NumaNode{static_cast<int>(node->os_index), package_of(t, node)});
-    if (hwloc_bitmap_intersects(node->cpuset, cpus.get()) != 0)
-      out.process.push_back(static_cast<NodeIndex>(i));
+    out.nodes.push_back(NumaNode{static_cast<int>(node->os_index), package_of(t, node),
+                                 numbers(node->cpuset), node->attr->numanode.local_memory,
+                                 node->subtype != nullptr ? node->subtype : ""});
   }
+}
+
+// Where hwloc knows no cores (some virtual machines), every CPU is one.
+void read_cores(hwloc_topology_t t, Snapshot& out) {
+  hwloc_obj_type_t type = HWLOC_OBJ_CORE;
+  if (hwloc_get_nbobjs_by_type(t, type) <= 0) type = HWLOC_OBJ_PU;
+  for (hwloc_obj_t core = hwloc_get_obj_by_type(t, type, 0); core != nullptr;
+       core = core->next_cousin)
+    out.cores.push_back(numbers(core->cpuset));
 }
 
 // The firmware's node distances (SLIT), if they cover all nodes.
@@ -111,10 +154,37 @@ void read_latency(hwloc_topology_t t, Snapshot& out) {
   hwloc_distances_release(t, d);
 }
 
-std::string pci_address(hwloc_obj_t device) {
+// Where there is no SLIT: the latencies of the firmware's memory attributes (HMAT), if they cover
+// all nodes.
+void read_memory_latency(hwloc_topology_t t, Snapshot& out) {
+  const std::size_t n = out.nodes.size();
+  std::vector<std::vector<double>> latency(n, std::vector<double>(n, 0));
+  for (unsigned from = 0; from < n; ++from) {
+    for (unsigned to = 0; to < n; ++to) {
+      hwloc_location initiator{};
+      initiator.type = HWLOC_LOCATION_TYPE_CPUSET;
+      initiator.location.cpuset = hwloc_get_obj_by_type(t, HWLOC_OBJ_NUMANODE, from)->cpuset;
+      hwloc_uint64_t value = 0;
+      if (hwloc_memattr_get_value(t, HWLOC_MEMATTR_ID_LATENCY,
+                                  hwloc_get_obj_by_type(t, HWLOC_OBJ_NUMANODE, to), &initiator, 0,
+                                  &value) != 0)
+        return;
+      latency[from][to] = static_cast<double>(value);
+    }
+  }
+  out.latency = std::move(latency);
+}
+
+// Null where the device is on no PCI bus, or nothing is known of it.
+hwloc_obj_t pci_of(hwloc_obj_t device) {
   hwloc_obj_t pci = device->parent;
   while (pci != nullptr && pci->type == HWLOC_OBJ_OS_DEVICE) pci = pci->parent;
-  if (pci == nullptr || pci->type != HWLOC_OBJ_PCI_DEVICE) return {};
+  return pci != nullptr && pci->type == HWLOC_OBJ_PCI_DEVICE ? pci : nullptr;
+}
+
+std::string pci_address(hwloc_obj_t device) {
+  const hwloc_obj_t pci = pci_of(device);
+  if (pci == nullptr) return {};
   const auto& a = pci->attr->pcidev;
   char text[32];
   (void)snprintf(text, sizeof text, "%04x:%02x:%02x.%01x", static_cast<unsigned>(a.domain),
@@ -137,13 +207,37 @@ std::vector<NodeIndex> nodes_of(hwloc_topology_t t, hwloc_obj_t device, std::siz
   return nodes;
 }
 
+double pci_gbps(hwloc_obj_t device) {
+  const hwloc_obj_t pci = pci_of(device);
+  constexpr double kBitsPerByte = 8;  // hwloc counts gigabytes
+  return pci == nullptr ? 0 : kBitsPerByte * static_cast<double>(pci->attr->pcidev.linkspeed);
+}
+
+const char* port_state_name(int code) {
+  constexpr const char* kNames[] = {"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
+  return code >= 0 && code < static_cast<int>(std::size(kNames)) ? kNames[code] : "unknown";
+}
+
+std::vector<PortPlace> ports_of(hwloc_obj_t device) {
+  std::vector<PortPlace> ports;
+  constexpr int kMostPorts = 16;
+  for (int number = 1; number <= kMostPorts; ++number) {
+    const char* state =
+        hwloc_obj_get_info_by_name(device, ("Port" + std::to_string(number) + "State").c_str());
+    if (state == nullptr) break;
+    ports.push_back(PortPlace{number, port_state_name(std::atoi(state))});
+  }
+  return ports;
+}
+
 void read_devices(hwloc_topology_t t, Snapshot& out) {
   hwloc_obj_t device = nullptr;
   while ((device = hwloc_get_next_osdev(t, device)) != nullptr) {
     if (device->attr->osdev.type != HWLOC_OBJ_OSDEV_OPENFABRICS || device->name == nullptr)
       continue;
-    out.devices.push_back(
-        DevicePlace{device->name, pci_address(device), nodes_of(t, device, out.nodes.size())});
+    out.devices.push_back(DevicePlace{device->name, pci_address(device),
+                                      nodes_of(t, device, out.nodes.size()), pci_gbps(device),
+                                      ports_of(device)});
   }
 }
 
@@ -161,14 +255,77 @@ int Snapshot::numa_node_of(const std::string& device) const {
   return nodes[place->nodes.front()].os_index;
 }
 
+namespace {
+
+bool is_part_of(const std::vector<unsigned>& part, const std::vector<unsigned>& whole) {
+  return part.size() < whole.size() &&
+         std::includes(whole.begin(), whole.end(), part.begin(), part.end());
+}
+
+}  // namespace
+
+// Memory that belongs to no CPU in particular (of a GPU, of an expander) is given all CPUs around
+// it by hwloc, and is nobody's place.
+Binding Snapshot::nodes_of(std::span<const unsigned> cpus) const {
+  Binding binding;
+  for (NodeIndex i = 0; i < nodes.size(); ++i) {
+    const auto& own = nodes[i].cpus;
+    if (std::any_of(cpus.begin(), cpus.end(),
+                    [&](unsigned cpu) { return std::binary_search(own.begin(), own.end(), cpu); }))
+      binding.push_back(i);
+  }
+  Binding places;
+  for (const NodeIndex i : binding)
+    if (std::none_of(binding.begin(), binding.end(),
+                     [&](NodeIndex j) { return is_part_of(nodes[j].cpus, nodes[i].cpus); }))
+      places.push_back(i);
+  return places;
+}
+
+void Snapshot::add_device(const std::string& device, int numa_os_index) {
+  DevicePlace place;
+  place.name = device;
+  for (NodeIndex i = 0; i < nodes.size(); ++i)
+    if (nodes[i].os_index == numa_os_index) place.nodes.push_back(i);
+  devices.push_back(std::move(place));
+}
+
 Result<Snapshot> load(const Source& source) {
   Result<Topology> topology = open_topology(source);
   if (!topology) return tl::unexpected(topology.error());
+  const hwloc_topology_t t = topology->get();
   Snapshot snapshot;
-  read_nodes(topology->get(), process_cpus(topology->get(), source), snapshot);
-  read_latency(topology->get(), snapshot);
-  read_devices(topology->get(), snapshot);
+  read_nodes(t, snapshot);
+  read_cores(t, snapshot);
+  read_latency(t, snapshot);
+  if (snapshot.latency.empty()) read_memory_latency(t, snapshot);
+  read_devices(t, snapshot);
+  const Bitmap cpus = process_cpus(t, source);
+  hwloc_bitmap_and(cpus.get(), cpus.get(), hwloc_topology_get_complete_cpuset(t));
+  snapshot.process = snapshot.nodes_of(numbers(cpus.get()));
   return snapshot;
+}
+
+Result<Snapshot> load_untrusted(const Source& source) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool loads = load(source).has_value();
+    _exit(loads ? 0 : 1);
+  }
+  int status = 0;
+  if (child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status))
+    return fail(EINVAL, "topology",
+                "hwloc cannot read " + (source.xml.empty() ? "this topology" : source.xml) +
+                    ": the file is damaged");
+  return load(source);
+}
+
+Result<std::vector<unsigned>> parse_cpu_list(const std::string& text) {
+  const Bitmap set(hwloc_bitmap_alloc());
+  if (text.empty() || hwloc_bitmap_list_sscanf(set.get(), text.c_str()) != 0 ||
+      hwloc_bitmap_weight(set.get()) <= 0)
+    return fail(EINVAL, "CPU list", "\"" + text + "\" is no list of CPUs, as in 0-3,8");
+  return numbers(set.get());
 }
 
 }  // namespace mend::topo

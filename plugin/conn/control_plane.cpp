@@ -6,6 +6,7 @@
 
 #include "ops/recv_pool.h"
 #include "plugin/conn/clock.h"
+#include "plugin/conn/rail_pairs.h"
 #include "plugin/conn/sizing.h"
 #include "plugin/verbs/bare.h"
 #include "plugin/verbs/log.h"
@@ -107,10 +108,8 @@ std::uint64_t ControlPlane::random() {
   return random_();
 }
 
-std::vector<std::byte> ControlPlane::modex() const {
-  ModexInfo info;
-  info.boot = self_.boot;
-  info.job_key = self_.job_key;
+std::vector<RailAddress> ControlPlane::own_rails() const {
+  std::vector<RailAddress> rails;
   for (const RailUnit& unit : rails_) {
     const PortView port = unit.rail->port();
     const UdAddress ud = unit.control->address();
@@ -126,8 +125,16 @@ std::vector<std::byte> ControlPlane::modex() const {
     address.ud_qkey = ud.qkey;
     address.srq_buffer = unit.rail->recv_pool().buffer_bytes();
     std::copy(ud.gid.begin(), ud.gid.end(), address.gid.begin());
-    info.rails.push_back(address);
+    rails.push_back(address);
   }
+  return rails;
+}
+
+std::vector<std::byte> ControlPlane::modex() const {
+  ModexInfo info;
+  info.boot = self_.boot;
+  info.job_key = self_.job_key;
+  info.rails = own_rails();
   return encode_modex(info);
 }
 
@@ -173,46 +180,45 @@ Result<Peer*> ControlPlane::add_peer(std::uint32_t jobid, std::uint32_t rank,
   return peer;
 }
 
-// Connection k of this pair uses my rail k mod n and the peer's rail k mod m, or the next of its
-// rails that can talk to mine.
-const RailAddress* ControlPlane::match_rail(const Peer& peer, std::uint32_t k,
-                                            const RailUnit& mine) const {
-  const Link link =
-      mine.rail->port().info.link == verbs::LinkLayer::Ethernet ? Link::Ethernet : Link::InfiniBand;
-  const std::size_t count = peer.modex.rails.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const RailAddress& theirs = peer.modex.rails[(k + i) % count];
-    if (theirs.kind != mine.kind || theirs.link != link) continue;
-    if (mine.kind == DeviceKind::Softhca && peer.host != host_) continue;
-    return &theirs;
+Result<void> ControlPlane::make_connections(Peer& peer) {
+  const bool leads = role_of(jobid_, self_.rank, peer.jobid, peer.rank) == Role::Leader;
+  const std::vector<RailAddress> own = own_rails();
+  const std::vector<RailAddress>& theirs = peer.modex.rails;
+  const std::vector<RailPair> pairs = leads ? pair_rails(own, theirs, peer.host == host_)
+                                            : pair_rails(theirs, own, peer.host == host_);
+  const bool usable = std::all_of(theirs.begin(), theirs.end(), [](const RailAddress& rail) {
+    return rail.srq_buffer > sizeof(ops::DataHeader);
+  });
+  if (pairs.empty() || !usable)
+    return fail(ENOTSUP, "rail",
+                fmt::format("no rail of process {} on {} can talk to {}", peer.rank, peer.host,
+                            rails_.front().rail->info().name));
+  for (const RailPair& pair : pairs) {
+    const RailAddress& remote = theirs[leads ? pair.follower : pair.leader];
+    const std::uint32_t mine = leads ? pair.leader : pair.follower;
+    if (auto made = make_connection(peer, mine, remote); !made) return made;
   }
-  return nullptr;
+  return {};
 }
 
-Result<void> ControlPlane::make_connections(Peer& peer) {
-  const auto count = static_cast<std::uint32_t>(std::max(rails_.size(), peer.modex.rails.size()));
-  for (std::uint32_t k = 0; k < count; ++k) {
-    RailUnit& home = rails_[k % rails_.size()];
-    const RailAddress* remote = match_rail(peer, k, home);
-    if (remote == nullptr || remote->srq_buffer <= sizeof(ops::DataHeader))
-      return fail(ENOTSUP, "rail",
-                  fmt::format("no rail of process {} on {} can talk to {}", peer.rank, peer.host,
-                              home.rail->info().name));
-    auto cell = cells_.take();
-    if (!cell) return tl::unexpected(cell.error());
-    ConnId id;
-    {
-      const std::lock_guard guard(mutex_);
-      id = ConnId{static_cast<std::uint32_t>(connections_.size())};
-      connections_.emplace_back();  // its place in the table; filled in below
-    }
-    auto connection = std::make_unique<Connection>(*this, peer, id, k, home, *remote, *cell);
-    peer.connections.push_back(connection.get());
-    Connection*& by_home = peer.by_home[k % rails_.size()];
-    if (by_home == nullptr) by_home = connection.get();
+Result<void> ControlPlane::make_connection(Peer& peer, std::uint32_t my_rail,
+                                           const RailAddress& remote) {
+  auto cell = cells_.take();
+  if (!cell) return tl::unexpected(cell.error());
+  const auto k = static_cast<std::uint32_t>(peer.connections.size());
+  ConnId id;
+  {
     const std::lock_guard guard(mutex_);
-    connections_[id.value] = std::move(connection);
+    id = ConnId{static_cast<std::uint32_t>(connections_.size())};
+    connections_.emplace_back();  // its place in the table; filled in below
   }
+  auto connection =
+      std::make_unique<Connection>(*this, peer, id, k, rails_[my_rail], remote, *cell);
+  peer.connections.push_back(connection.get());
+  Connection*& by_home = peer.by_home[my_rail];
+  if (by_home == nullptr) by_home = connection.get();
+  const std::lock_guard guard(mutex_);
+  connections_[id.value] = std::move(connection);
   return {};
 }
 

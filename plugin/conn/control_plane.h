@@ -107,7 +107,8 @@ class ControlPlane {
 
   Result<void> make_connections(Peer& peer);
   void tend_pool_at(RailUnit& unit, TimeNs when);
-  RailAddress const* match_rail(const Peer& peer, std::uint32_t k, const RailUnit& mine) const;
+  std::vector<RailAddress> own_rails() const;
+  Result<void> make_connection(Peer& peer, std::uint32_t my_rail, const RailAddress& remote);
   void on_control_readable(std::size_t rail);
   void on_datagram(std::size_t rail, std::span<const std::byte> bytes, const UdSource& source);
   void accept(std::size_t rail, const CtlMessage& message, const UdSource& source);

@@ -9,11 +9,10 @@
 #include <filesystem>
 #include <optional>
 
+#include "plugin/conn/rail_order.h"
 #include "plugin/verbs/device.h"
 #include "plugin/verbs/log.h"
 #include "topo/device_list.h"
-#include "topo/rank_nics.h"
-#include "topo/snapshot.h"
 
 namespace mend::conn {
 namespace {
@@ -99,33 +98,7 @@ bool active(const Candidate& candidate) {
   return port && port->active;
 }
 
-// Nearest first. The embedded device has no place: its ports stay as they are.
-void order_by_place(const Params& params, const Identity& self, Devices& devices) {
-  if (devices.kind == DeviceKind::Softhca && std::getenv("HWLOC_XMLFILE") == nullptr) return;
-  const auto snapshot = topo::load();
-  if (!snapshot) {
-    log(LogLevel::Info, "the topology is unknown: " + snapshot.error().message);
-    return;
-  }
-  std::vector<std::string> names;
-  for (ChosenPort& port : devices.ports) {
-    names.push_back(port.nic->name());
-    port.numa_node = snapshot->numa_node_of(port.nic->name());
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  const topo::Policy policy = topo::parse_policy(params.numa_policy).value_or(topo::Policy::Near);
-  const auto ranked = topo::rank_nics(*snapshot, names, policy, self.local_rank);
-  const auto wanted = policy == topo::Policy::Near ? topo::nearest(ranked) : std::span(ranked);
-  std::vector<ChosenPort> ordered;
-  for (const topo::RankedNic& nic : wanted)
-    for (const ChosenPort& port : devices.ports)
-      if (port.nic->name() == names[nic.index]) ordered.push_back(port);
-  devices.ports = std::move(ordered);
-}
-
-Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params& params,
-                            const Identity& self) {
+Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params& params) {
   Devices devices;
   devices.api = &api;
   devices.kind = kind;
@@ -151,22 +124,32 @@ Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params
             : fmt::format("no port of btl_mend_if_include = {} is active; bring the link up "
                           "or name another port",
                           params.if_include));
-  order_by_place(params, self, devices);
-  if (devices.ports.size() > kMaxRails) devices.ports.resize(kMaxRails);
+  std::stable_sort(devices.ports.begin(), devices.ports.end(),
+                   [](const ChosenPort& a, const ChosenPort& b) {
+                     return topo::name_less(a.nic->name(), b.nic->name());
+                   });
   return devices;
 }
 
 }  // namespace
 
 Result<Devices> choose_devices(const Params& params, const Identity& self) {
+  auto devices = active_ports(params, self);
+  if (!devices) return devices;
+  order_by_place(params, self, *devices);
+  if (devices->ports.size() > kMaxRails) devices->ports.resize(kMaxRails);
+  return devices;
+}
+
+Result<Devices> active_ports(const Params& params, const Identity& self) {
   if (params.verbs_library != "auto" && params.verbs_library != "softhca") {
     auto api = verbs::load(params.verbs_library);
     if (!api) return tl::unexpected(api.error());
-    return use_library(**api, DeviceKind::Verbs, params, self);
+    return use_library(**api, DeviceKind::Verbs, params);
   }
   if (params.verbs_library == "auto") {
     const auto api = verbs::load("libibverbs.so.1");
-    Result<Devices> real = api ? use_library(**api, DeviceKind::Verbs, params, self)
+    Result<Devices> real = api ? use_library(**api, DeviceKind::Verbs, params)
                                : Result<Devices>(tl::unexpected(api.error()));
     const bool none = !real && (!api || real.error().code == ENODEV || real.error().code == ENOSYS);
     if (!none || !params.embedded_allowed) {
@@ -181,7 +164,7 @@ Result<Devices> choose_devices(const Params& params, const Identity& self) {
     if (params.verbs_library == "auto") error.code = ENODEV;
     return tl::unexpected(error);
   }
-  return use_library(**api, DeviceKind::Softhca, params, self);
+  return use_library(**api, DeviceKind::Softhca, params);
 }
 
 }  // namespace mend::conn

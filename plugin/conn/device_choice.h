@@ -20,7 +20,8 @@ namespace mend::conn {
 struct ChosenPort {
   Nic* nic = nullptr;
   std::uint8_t port = 1;
-  int numa_node = -1;
+  int numa_node = -1;    // OS number, -1 where it has no one place
+  double distance = 10;  // from where this process is bound, topo/rank_nics.h
 };
 
 struct Devices {
@@ -34,5 +35,9 @@ struct Devices {
 // user's to know: an unknown device in if_include, a library that does not load although it was
 // asked for.
 Result<Devices> choose_devices(const Params& params, const Identity& self);
+
+// The same before the choice by place: all active ports that the parameters allow, by device name
+// and port number.
+Result<Devices> active_ports(const Params& params, const Identity& self);
 
 }  // namespace mend::conn

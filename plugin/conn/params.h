@@ -1,6 +1,6 @@
 // Every tunable of the transport, in one place, with its default and legal range; plugin/mca
-// registers them as MCA variables (btl_mend_<name>) and tools print them. Plain data: no locking;
-// read-only after start.
+// registers them as MCA variables (btl_mend_<name>), param_table.h describes them. Plain data: no
+// locking; read-only after start.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ struct Params {
   std::string softhca_path;  // where libsofthca.so is; empty: component dir, ../lib, install prefix
   std::string if_include, if_exclude;  // dev[:port] lists, exclusive of each other
   std::string numa_policy = "near";    // near | spread | none
+  std::string test_bindings;           // CPUs of each local rank, "0-3/4-7"; empty: the truth
   int gid_index = -1;                  // -1 = choose by kind and address
   int pkey = 0;                        // partition key value, 0 = the first usable
   int mtu = 0;                         // bytes 256..4096, 0 = the port's active MTU
@@ -42,7 +43,8 @@ struct Params {
   int max_outage_s = 120;  // 0 = for ever
   int reconnect_backoff_min_ms = 10;
   int reconnect_backoff_max_ms = 2000;
-  bool standby = true;
+  std::string standby = "on";  // on | off
+  std::string stats;  // empty: no stats line; "stderr"; or the prefix of a file per process
   // memory
   std::uint64_t held_bytes_per_peer =
       64ull << 20;  // bulk traffic is refused beyond it while a connection is down

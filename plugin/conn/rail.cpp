@@ -130,33 +130,19 @@ Result<PortView> Rail::look_at_port(std::uint8_t port) const {
 
 Result<void> Rail::create_queues() {
   const verbs::DeviceCaps& caps = nic_.caps();
-  sizes_.send_depth =
-      send_queue_depth({.wanted = static_cast<std::uint32_t>(params_.send_queue_depth),
-                        .speed_mbps = port_.info.speed_mbps,
-                        .window = static_cast<std::uint32_t>(params_.window),
-                        .device_max = caps.max_qp_wr});
-  const std::uint32_t window = static_cast<std::uint32_t>(params_.window);
-  const auto pool = static_cast<std::uint32_t>(params_.qp_pool_size);
-  const std::uint32_t first_qps = std::min(peers_, kInitialPeers) + pool + 1;
+  sizes_ = plan_sizes(caps, port_.info.speed_mbps, params_, peers_);
   if (caps.has_srq()) {
-    sizes_.recv_buffers = srq_depth({.wanted = static_cast<std::uint32_t>(params_.srq_depth),
-                                     .window = window,
-                                     .peers = peers_,
-                                     .live_qps = 1,
-                                     .device_max = caps.max_srq_wr});
-    const std::uint32_t capacity = srq_capacity(sizes_.recv_buffers, peers_, pool, caps.max_srq_wr);
     auto srq = verbs::create_srq(api(), nic_.pd(), caps,
-                                 {.depth = capacity, .minimum = std::max(two_times(1), 1u)});
+                                 {.depth = sizes_.srq_capacity, .minimum = two_times(1)});
     if (!srq) return tl::unexpected<Error>(std::move(srq.error()));
     srq_ = std::move(srq->srq);
     sizes_.srq_capacity = srq->depth;
     sizes_.recv_buffers = std::min(sizes_.recv_buffers, srq->depth);
-  } else {
-    sizes_.per_qp_recv = std::min(std::max(window, two_times(1)), caps.max_qp_wr);
   }
-  auto cq = verbs::create_cq(api(), nic_.context(), caps,
-                             {.depth = saturate(cq_entries_for(first_qps, sizes_.recv_buffers)),
-                              .minimum = saturate(cq_entries_for(1, sizes_.recv_buffers))});
+  auto cq = verbs::create_cq(
+      api(), nic_.context(), caps,
+      {.depth = saturate(cq_entries_for(first_qps(params_, peers_), sizes_.recv_buffers)),
+       .minimum = saturate(cq_entries_for(1, sizes_.recv_buffers))});
   if (!cq) return tl::unexpected<Error>(std::move(cq.error()));
   cq_ = std::move(*cq);
   sizes_.cq_entries = static_cast<std::uint32_t>(cq_->cqe);

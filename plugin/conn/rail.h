@@ -15,6 +15,7 @@
 
 #include "plugin/conn/nic.h"
 #include "plugin/conn/params.h"
+#include "plugin/conn/rail_sizes.h"
 #include "plugin/conn/transport.h"
 #include "plugin/verbs/device.h"
 #include "plugin/verbs/error.h"
@@ -43,15 +44,6 @@ struct RemotePort {
   verbs::Gid gid{};
   std::uint16_t lid = 0;
   friend bool operator==(const RemotePort&, const RemotePort&) = default;
-};
-
-struct RailSizes {
-  std::uint32_t send_depth = 0;    // data WRs per QP (kReservedSendWrs more are created)
-  std::uint32_t max_inline = 0;    // bytes per WR, header included; settled by the first QP
-  std::uint32_t recv_buffers = 0;  // posted now
-  std::uint32_t srq_capacity = 0;  // 0: no SRQ on the device, every QP has a receive queue
-  std::uint32_t cq_entries = 0;
-  std::uint32_t per_qp_recv = 0;  // receive queue depth per QP, without an SRQ
 };
 
 class Rail {

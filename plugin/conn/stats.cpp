@@ -45,6 +45,8 @@ std::string Stats::to_json() const {
   line["rails"] = nlohmann::ordered_json::array();
   for (const RailStats& rail : rails)
     line["rails"].push_back({{"name", rail.name},
+                             {"numa", rail.numa_node},
+                             {"distance", rail.distance},
                              {"bytes_sent", rail.bytes_sent},
                              {"bytes_received", rail.bytes_received}});
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

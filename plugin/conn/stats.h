@@ -54,6 +54,8 @@ extern const std::array<const char*, kStats> kStatNames;
 
 struct RailStats {
   std::string name;
+  int numa_node = -1;                // OS number of the device's NUMA node; -1: no one place
+  double distance = 10;              // from the process' binding, relative: 10 = near, or not known
   std::uint64_t bytes_sent = 0;      // payload bytes that left on this rail
   std::uint64_t bytes_received = 0;  // payload bytes that arrived on this rail
 };

@@ -35,8 +35,11 @@ struct Identity {
   std::uint32_t jobid = 0;
   std::uint32_t rank = 0;  // vpid
   std::string host;
-  std::string fabric;                // name of the embedded device's fabric: one per mpirun
-  std::uint32_t local_rank = 0;      // among the ranks of this node
+  std::string fabric;            // name of the embedded device's fabric: one per mpirun
+  std::uint32_t local_rank = 0;  // among the ranks of this node
+  // The CPUs that the ranks of this node are bound to, in the order of their local ranks, as lists
+  // "0-3,8"; an empty one is not known. Empty: nothing is known of the others.
+  std::vector<std::string> local_bindings;
   std::uint32_t expected_peers = 1;  // other processes of the job, for sizing only
 };
 
@@ -78,8 +81,9 @@ struct Region {
 struct RailInfo {
   std::string name;              // "mlx5_0:1"
   std::uint32_t speed_mbps = 0;  // megabits per second
-  std::uint32_t latency_us = 1;  // microseconds, for BTL latency
+  std::uint32_t latency_us = 1;  // microseconds, for BTL latency; grows with the distance
   int numa_node = -1;
+  double distance = 10;  // from this process, relative: 10 = the same NUMA node, or not known
   std::uint32_t max_inline_payload = 0;  // bytes of payload that fit an inline SEND
   std::uint64_t max_message = 0;         // bytes per RDMA operation
 };
@@ -108,7 +112,8 @@ class Transport {
   // Peers. ENOTSUP: another wire version or no common rail (message says which).
   Result<Peer*> add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host,
                          std::span<const std::byte> modex);
-  void remove_peer(Peer* peer);  // orderly BYE; flushes within max_outage
+  void remove_peer(Peer* peer);                            // orderly BYE; flushes within max_outage
+  bool reaches(const Peer* peer, RailId home_rail) const;  // over at least one rail it is true
   ops::Channel& channel(
       Peer* peer, RailId home_rail);  // the connection that home rail's module uses for this peer
 

@@ -34,7 +34,8 @@ void add_rail(Stats& stats, const RailUnit& unit) {
   std::int64_t& min_free = stats[Stat::SrqMinFree];
   min_free =
       min_free < 0 ? number(ledger.min_posted) : std::min(min_free, number(ledger.min_posted));
-  stats.rails.push_back(RailStats{unit.rail->info().name, 0, 0});
+  const RailInfo& info = unit.rail->info();
+  stats.rails.push_back(RailStats{info.name, info.numa_node, info.distance, 0, 0});
 }
 
 }  // namespace

@@ -44,10 +44,17 @@ PeerEntry* entry_for(Runtime& rt, opal_proc_t& proc) {
   return peer == nullptr ? nullptr : &rt.peers.add(proc, peer);
 }
 
+RailId first_rail(const Runtime& rt, const conn::Peer* peer) {
+  RailId rail{0};
+  while (!rt.transport->reaches(peer, rail)) ++rail.value;
+  return rail;
+}
+
 mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& proc) {
   const std::lock_guard lock(rt.peers.mutex());
   PeerEntry* entry = entry_for(rt, proc);
   if (entry == nullptr) return nullptr;
+  if (entry->peer != nullptr && !rt.transport->reaches(entry->peer, module.rail)) return nullptr;
   auto& endpoint = entry->endpoints[module.rail.value];
   if (!endpoint) {
     endpoint = std::make_unique<mca_btl_base_endpoint_t>();
@@ -56,7 +63,7 @@ mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& 
     endpoint->peer = entry->peer;
     if (entry->peer != nullptr) {
       endpoint->channel = &rt.transport->channel(entry->peer, module.rail);
-      endpoint->copied = &rt.transport->channel(entry->peer, RailId{0});
+      endpoint->copied = &rt.transport->channel(entry->peer, first_rail(rt, entry->peer));
     }
   }
   return endpoint.get();

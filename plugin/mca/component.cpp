@@ -50,6 +50,16 @@ std::string environment(std::initializer_list<const char*> names, const std::str
 // singleton's.
 bool everybody_is_here() { return compat::job_size() <= compat::local_peers() + 1; }
 
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, start), text.size());
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
 conn::Identity identity() {
   conn::Identity self;
   const std::string job = "job " + std::to_string(OPAL_PROC_MY_NAME.jobid);
@@ -65,6 +75,9 @@ conn::Identity identity() {
   self.fabric = fmt::format("mend-{:016x}", fnv1a(daemon));
   self.expected_peers = std::max<std::uint32_t>(compat::job_size(), 2) - 1;
   self.local_rank = static_cast<std::uint32_t>(opal_process_info.my_local_rank);
+  const std::string& test_bindings = settings().conn.test_bindings;
+  self.local_bindings =
+      test_bindings.empty() ? compat::local_bindings() : split(test_bindings, '/');
   return self;
 }
 
@@ -246,9 +259,9 @@ void end_runtime() {
   for (auto& module : rt.modules) module->upper_closed = true;
   rt.transport->close();
   const std::string suffix = stats_suffix(OPAL_PROC_MY_NAME.vpid, compat::spawned_job());
-  if (!write_stats(settings().stats, suffix, rt.transport->stats_json())) {
-    opal_output(0, "mend: the statistics cannot be written to %s.%s: %s", settings().stats.c_str(),
-                suffix.c_str(), std::strerror(errno));
+  if (!write_stats(settings().conn.stats, suffix, rt.transport->stats_json())) {
+    opal_output(0, "mend: the statistics cannot be written to %s.%s: %s",
+                settings().conn.stats.c_str(), suffix.c_str(), std::strerror(errno));
   }
   rt.registrations.reset();
   g_runtime = nullptr;

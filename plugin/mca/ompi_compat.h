@@ -31,6 +31,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #ifndef _Static_assert
 #define _Static_assert static_assert  // 6.0 uses the C keyword at file scope
@@ -135,6 +136,43 @@ inline std::uint32_t job_size() {
   OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_JOB_SIZE, &job, &out, OPAL_UINT32);
 #endif
   return rc == OPAL_SUCCESS ? size : 0;
+}
+
+// One value that the runtime's local daemon keeps about `proc`; empty if it keeps none.
+inline std::string daemon_says(const char* key, opal_process_name_t proc) {
+  int rc = OPAL_ERROR;
+  char* value = nullptr;
+#if BTL_VERSION >= 330
+  OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, key, &proc, &value, PMIX_STRING);
+#else
+  OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, key, &proc, &value, OPAL_STRING);
+#endif
+  std::string text = rc == OPAL_SUCCESS && value != nullptr ? value : "";
+  std::free(value);
+  return text;
+}
+
+// The CPUs that mpirun has bound the ranks of this node to, "0-3,8", by local rank; empty texts
+// where it bound nobody, an empty list where the runtime does not know.
+inline std::vector<std::string> local_bindings() {
+#if BTL_VERSION >= 330
+  const char* peers_key = PMIX_LOCAL_PEERS;
+  const char* cpus_key = PMIX_CPUSET;
+#else
+  const char* peers_key = OPAL_PMIX_LOCAL_PEERS;
+  const char* cpus_key = OPAL_PMIX_CPUSET;
+#endif
+  const opal_jobid_t job = OPAL_PROC_MY_NAME.jobid;
+  const std::string ranks = daemon_says(peers_key, opal_process_name_t{job, OPAL_VPID_WILDCARD});
+  std::vector<std::string> bindings;
+  for (const char* at = ranks.c_str(); *at != '\0';) {
+    char* end = nullptr;
+    const auto rank = static_cast<opal_vpid_t>(std::strtoul(at, &end, 10));
+    if (end == at) break;
+    bindings.push_back(daemon_says(cpus_key, opal_process_name_t{job, rank}));
+    at = *end == ',' ? end + 1 : end;
+  }
+  return bindings;
 }
 
 // The number of this job among those of one mpirun if MPI_Comm_spawn started it: its processes are

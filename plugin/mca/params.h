@@ -15,7 +15,6 @@ namespace mend::mca {
 
 struct Settings {
   conn::Params conn;
-  std::string stats;  // empty: no stats line; "stderr"; or the prefix of a file per process
   // What the standard BTL parameters (eager_limit, flags, ...) write to; every module starts as a
   // copy of it.
   mca_btl_base_module_t module{};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace mend::verbs {
@@ -41,6 +42,13 @@ ibv_device* DeviceList::find(const std::string& name) const {
     if (name == api_->get_device_name(devices_[i])) return devices_[i];
   }
   return nullptr;
+}
+
+int numa_node_of(const ibv_device& device) {
+  const std::size_t length = strnlen(device.ibdev_path, sizeof device.ibdev_path);
+  std::ifstream file(std::string(device.ibdev_path, length) + "/device/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
 }
 
 Result<Context> open_device(const Api& api, ibv_device* device) {

@@ -54,6 +54,10 @@ struct DeviceCaps {
   bool has_srq() const { return max_srq > 0 && max_srq_wr > 0; }
 };
 
+// Where the driver says that the device is attached: the OS number of a NUMA node, from
+// device/numa_node below the device's ibdev_path; -1: nowhere in particular, or unknown.
+int numa_node_of(const ibv_device& device);
+
 Result<Context> open_device(const Api& api, ibv_device* device);
 Result<DeviceCaps> query_caps(const Api& api, ibv_context* context);
 

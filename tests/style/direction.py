@@ -16,7 +16,7 @@ PARTS = {
     "plugin/conn": ["plugin/verbs", "topo", "ops"],
     "plugin/mca": ["plugin/verbs", "topo", "ops", "plugin/conn"],
     "softhca": [],
-    "tools": ["plugin/verbs", "topo", "softhca"],
+    "tools": ["plugin/verbs", "topo", "ops", "plugin/conn", "softhca"],  # mend-info answers with the transport's formulas
     "tests": ["plugin/verbs", "topo", "ops", "plugin/conn", "plugin/mca", "softhca"],
     "mpi-tests": [],
 }

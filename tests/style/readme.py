@@ -47,7 +47,7 @@ def check_command(line):
 
 
 complaints, checked = [], 0
-sources = "".join(tree.read(n) for n in tree.files() if n.startswith("plugin/mca/"))
+sources = "".join(tree.read(n) for n in tree.files() if n.startswith(("plugin/mca/", "plugin/conn/param_table")))
 for document in DOCUMENTS:
     if not (tree.ROOT / document).is_file():
         complaints.append(f"{document} is missing")
@@ -67,7 +67,7 @@ for document in DOCUMENTS:
     for parameter in set(PARAMETER.findall(text)):
         checked += 1
         if f'"{parameter}"' not in sources:
-            complaints.append(f"{document} names btl_mend_{parameter}, which plugin/mca does not register")
+            complaints.append(f"{document} names btl_mend_{parameter}, which the component does not register")
 complaints = [c for c in complaints if c]
 print("\n".join(complaints))
 tree.verdict("documented commands", checked, len(complaints))

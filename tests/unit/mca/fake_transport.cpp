@@ -49,6 +49,7 @@ Result<Peer*> Transport::add_peer(std::uint32_t, std::uint32_t, const std::strin
               "not reachable");
 }
 void Transport::remove_peer(Peer*) {}
+bool Transport::reaches(const Peer*, RailId) const { return true; }
 ops::Channel& Transport::channel(Peer*, RailId) { std::abort(); }  // there are no peers
 
 ops::Frag* Transport::alloc_frag(std::uint32_t payload_bytes) {

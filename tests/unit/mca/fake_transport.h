@@ -14,7 +14,7 @@ namespace mend::test {
 struct FakeTransport {
   // --- script
   int create_error = 0;  // errno that create() fails with; 0: it succeeds
-  std::vector<conn::RailInfo> rails{conn::RailInfo{"fake0:1", 10000, 2, -1, 64, 1u << 30}};
+  std::vector<conn::RailInfo> rails{conn::RailInfo{"fake0:1", 10000, 2, -1, 10, 64, 1u << 30}};
   bool deny_write = false;           // registering with write access fails with EFAULT
   int refuse_registrations = 0;      // that many registrations fail with ENOMEM
   bool no_fragments = false;         // alloc_frag() returns null

@@ -327,7 +327,7 @@ TEST_F(ModuleTest, AddingAgainGivesTheSameEndpoint) {
 }
 
 TEST_F(ModuleTest, OneModuleForEachRail) {
-  fake().rails.push_back(conn::RailInfo{"fake1:2", 40000, 1, -1, 0, 1u << 30});
+  fake().rails.push_back(conn::RailInfo{"fake1:2", 40000, 1, -1, 10, 0, 1u << 30});
   Session s;
   ASSERT_EQ(s.count(), 2);
   EXPECT_EQ(s.module(1)->btl_bandwidth, 40000u);

@@ -88,7 +88,7 @@ TEST(Parameters, DefaultsAreLegalAndSaidNothingAbout) {
   EXPECT_EQ(fake().params.ib_timeout, 15);
   EXPECT_EQ(fake().params.window, 128);
   EXPECT_EQ(fake().params.held_bytes_per_peer, 64ull << 20);
-  EXPECT_TRUE(fake().params.standby);
+  EXPECT_EQ(fake().params.standby, "on");
 }
 
 TEST(Parameters, ReachTheTransport) {
@@ -103,7 +103,7 @@ TEST(Parameters, ReachTheTransport) {
   EXPECT_EQ(p.ib_timeout, 20);
   EXPECT_EQ(p.mtu, 2048);
   EXPECT_EQ(p.max_send_size, 65536u);
-  EXPECT_FALSE(p.standby);
+  EXPECT_EQ(p.standby, "off");
   EXPECT_EQ(p.numa_policy, "spread");
   EXPECT_EQ(p.if_include, "a:1,b");
   EXPECT_EQ(p.verbs_library, "softhca");

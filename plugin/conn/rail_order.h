@@ -1,0 +1,20 @@
+// Which of the active ports this process uses and in which order: by the places of the devices and
+// the bindings of the ranks of this node (topo/rank_nics.h), the policy being btl_mend_numa_policy.
+//
+// Thread contract: set-up code, one thread.
+#pragma once
+
+#include "plugin/conn/device_choice.h"
+#include "topo/snapshot.h"
+
+namespace mend::conn {
+
+// The machine, with the devices that only their drivers know the place of; empty where it cannot be
+// read or does not matter.
+topo::Snapshot look_at_machine(const Devices& devices);
+
+// Reorders and shortens devices.ports, and fills in where each is. Says in the log what was chosen
+// and why. Where the topology cannot be read, all ports count as equally near.
+void order_by_place(const Params& params, const Identity& self, Devices& devices);
+
+}  // namespace mend::conn
