@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 
@@ -65,6 +66,10 @@ class FsRoot {
 };
 
 Result<Topology> open_topology(const Source& source) {
+  // Of a root without sysfs hwloc would make up a machine.
+  std::error_code ignored;
+  if (!source.fsroot.empty() && !std::filesystem::is_directory(source.fsroot + "/sys", ignored))
+    return fail(ENOENT, "fsroot", source.fsroot + " holds no Linux file system (no sys in it)");
   const FsRoot root(source.fsroot);
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return hwloc_error("hwloc_topology_init", "");

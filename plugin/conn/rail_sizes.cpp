@@ -2,12 +2,21 @@
 
 #include <algorithm>
 
+#include "ops/op_log.h"
+#include "plugin/conn/ack_cells.h"
+#include "plugin/conn/connection.h"
 #include "plugin/conn/sizing.h"
 
 namespace mend::conn {
 
 std::uint32_t first_qps(const Params& params, std::uint32_t peers) {
   return std::min(peers, kInitialPeers) + static_cast<std::uint32_t>(params.qp_pool_size) + 1;
+}
+
+std::uint64_t host_bytes_per_connection() {
+  const ops::OpLog smallest;
+  return sizeof(Connection) + sizeof(Peer) + smallest.capacity() * sizeof(ops::LogEntry) +
+         sizeof(ops::AckCell);
 }
 
 RailSizes plan_sizes(const verbs::DeviceCaps& caps, std::uint32_t speed_mbps, const Params& params,

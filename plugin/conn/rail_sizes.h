@@ -21,6 +21,10 @@ struct RailSizes {
 // QPs that a rail makes room for before it knows more: of the first peers, the pool, and one.
 std::uint32_t first_qps(const Params& params, std::uint32_t peers);
 
+// Memory that one more connection takes in this process, in bytes: its objects, the smallest log
+// and the cell for acknowledgements; without what the device's driver takes for the queue pair.
+std::uint64_t host_bytes_per_connection();
+
 // For `peers` other processes. What the device then grants may be less, never below the 2 x rule.
 RailSizes plan_sizes(const verbs::DeviceCaps& caps, std::uint32_t speed_mbps, const Params& params,
                      std::uint32_t peers);

@@ -101,6 +101,7 @@ class Embedded(unittest.TestCase):
         text = mend_info("--library", "softhca", "size", "--peers", "1000").stdout
         self.assertIn("1000 peers (1002 queue pairs", text)
         self.assertIn("2004 with all peers connected", text)
+        self.assertRegex(text, r"host memory of the peers +[1-9][0-9]+ KiB")
 
     def test_params(self) -> None:
         text = mend_info("params", OMPI_MCA_btl_mend_window="64").stdout
@@ -113,6 +114,7 @@ class BadInput(unittest.TestCase):
         for words, said in (
                 (("topo", "--xml", "/nonexistent.xml"), "/nonexistent.xml"),
                 (("topo", "--synthetic", "package:x"), "package:x"),
+                (("topo", "--fsroot", "/nonexistent"), "/nonexistent"),
                 (("topo", "--xml", str(MACHINES / "bridge.xml"), "--ranks", "2", "--bind-to", "toe"), "toe"),
                 (("topo", "--xml", str(MACHINES / "bridge.xml"), "--bindings", "0-1/x"), '"x"'),
                 (("--include", "mlx9_9", "topo", "--xml", str(MACHINES / "bridge.xml")), "mlx9_9"),

@@ -50,6 +50,9 @@ void print_sizes(const conn::ChosenPort& chosen, const conn::Params& params, uns
   fmt::print("  registered receive buffers  {:>8.0f} KiB of {:.1f} KiB each\n",
              kib(buffers * buffer), kib(buffer));
   fmt::print(
+      "  host memory of the peers    {:>8.0f} KiB, what the driver takes for queue pairs aside\n",
+      kib(static_cast<double>(conn::host_bytes_per_connection()) * peers));
+  fmt::print(
       "  largest memory held for one peer while its connection is down: {:.0f} KiB and the "
       "messages that must not wait\n",
       kib(static_cast<double>(params.held_bytes_per_peer)));
