@@ -9,6 +9,9 @@ fi
 
 # A report ends the test that caused it.
 export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_init_order=1
+export LSAN_OPTIONS=suppressions=$PWD/tests/sanitize/lsan.supp:print_suppressions=0
+# hwloc unloads its plugins, and what they leak has no name then.
+export HWLOC_PLUGINS_PATH=/nonexistent
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/sanitize/tsan.supp
 # Loading ucs patches madvise() in libc, which the thread sanitizer does not survive at thread exit.
