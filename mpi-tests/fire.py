@@ -26,7 +26,7 @@ from run_mpi import program_path, shorten  # noqa: E402
 IB_TIMEOUT = 8
 SCHEDULES = {
     # What a bad day looks like, for programs that run for seconds.
-    "standing": "kill-qp:qp=rc:period=200ms:jitter=0.5:side=random; kill-qp:qp=rc:n=40/4000:limit=12; "
+    "standing": "kill-qp:qp=rc:period=200ms:jitter=0.5:side=random; kill-qp:qp=rc:n=20/150:limit=12; "
                 "port-down:period=3s:jitter=0.5:for=60ms",
     # The same for the short runs of the quick programs, which are over before a slower schedule has struck three times.
     # A queue pair that dies idle has nothing to replay: the rules by count strike requests.
