@@ -162,8 +162,9 @@ class Statistics(unittest.TestCase):
     def test_one_rail_of_two(self) -> None:
         rails = [{"name": "a/1", "bytes_sent": 500, "bytes_received": 500},
                  {"name": "a/2", "bytes_sent": 0, "bytes_received": 0}]
-        self.expect("1 rail(s) in use", mend_run(stats_of(0, rails=rails), stats_of(1, rails=rails)),
-                    rails=2)
+        idle = mend_run(stats_of(0, rails=rails), stats_of(1, rails=rails))
+        self.expect("1 rail(s) carried bytes", idle, rails=2, striped=True)
+        self.expect("2 rail(s), want 3", idle, rails=3)
 
     def test_a_file_left_in_shared_memory(self) -> None:
         self.expect("file left", mend_run(stats_of(0), stats_of(1), left_files=["/dev/shm/x"]))
