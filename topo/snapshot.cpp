@@ -312,13 +312,13 @@ Result<Snapshot> load(const Source& source) {
 }
 
 Result<Snapshot> load_untrusted(const Source& source) {
+  constexpr int kLoads = 10, kRefused = 11;  // nothing that ends a process by itself says this
   const pid_t child = fork();
-  if (child == 0) {
-    const bool loads = load(source).has_value();
-    _exit(loads ? 0 : 1);
-  }
+  if (child == 0) _exit(load(source).has_value() ? kLoads : kRefused);
   int status = 0;
-  if (child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status))
+  const bool ended = child > 0 && waitpid(child, &status, 0) == child;
+  const int code = ended && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (ended && code != kLoads && code != kRefused)
     return fail(EINVAL, "topology",
                 "hwloc cannot read " + (source.xml.empty() ? "this topology" : source.xml) +
                     ": the file is damaged");
