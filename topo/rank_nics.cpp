@@ -1,6 +1,7 @@
 #include "topo/rank_nics.h"
 
 #include <algorithm>
+#include <map>
 
 namespace mend::topo {
 namespace {
@@ -68,25 +69,35 @@ std::span<const RankedNic> nearest(std::span<const RankedNic> ranked) {
   return ranked.first(n);
 }
 
+namespace {
+
+RankPlan all_as_given(std::size_t candidates) {
+  RankPlan plan;
+  for (std::size_t i = 0; i < candidates; ++i) plan.rails.push_back(RankedNic{i, kLocalDistance});
+  return plan;
+}
+
+// None if there are no candidates.
+RankPlan one_in_turn(std::span<const RankedNic> ranked, std::size_t me, std::size_t ranks) {
+  RankPlan plan;
+  plan.turn = static_cast<unsigned>(me);
+  plan.sharing = static_cast<unsigned>(std::max<std::size_t>(ranks, 1));
+  for (const RankedNic& nic : ranked)
+    if (nic.index == me % ranked.size()) plan.rails.push_back(nic);
+  return plan;
+}
+
+}  // namespace
+
 RankPlan plan_rank(const Snapshot& snapshot, std::span<const std::string> candidates, Policy policy,
                    std::span<const std::optional<Binding>> bindings, std::size_t me) {
+  if (policy == Policy::None) return all_as_given(candidates.size());
   const Binding mine = me < bindings.size() && bindings[me] ? *bindings[me] : snapshot.process;
   const std::vector<RankedNic> ranked = rank_nics(snapshot, candidates, mine);
-  RankPlan plan;
-  if (policy == Policy::None) {
-    for (std::size_t i = 0; i < candidates.size(); ++i)
-      plan.rails.push_back(RankedNic{i, kLocalDistance});
-    return plan;
-  }
-  if (policy == Policy::Spread) {
-    plan.turn = static_cast<unsigned>(me);
-    plan.sharing = static_cast<unsigned>(std::max<std::size_t>(bindings.size(), 1));
-    for (const RankedNic& nic : ranked)  // none if there are no candidates
-      if (nic.index == me % candidates.size()) plan.rails.push_back(nic);
-    return plan;
-  }
+  if (policy == Policy::Spread) return one_in_turn(ranked, me, bindings.size());
   const auto near = nearest(ranked);
   const std::vector<std::size_t> shared = indices(near);
+  RankPlan plan;
   plan.sharing = 0;
   for (std::size_t rank = 0; rank < std::max(bindings.size(), me + 1); ++rank) {
     const bool known = rank != me && rank < bindings.size() && bindings[rank];
@@ -98,6 +109,33 @@ RankPlan plan_rank(const Snapshot& snapshot, std::span<const std::string> candid
   }
   plan.rails = in_turn(near, plan.turn);
   return plan;
+}
+
+std::vector<RankPlan> plan_node(const Snapshot& snapshot, std::span<const std::string> candidates,
+                                Policy policy, std::span<const Binding> bindings) {
+  std::vector<RankPlan> plans;
+  std::map<std::vector<std::size_t>, unsigned> sharing;
+  std::vector<std::vector<std::size_t>> shared;
+  for (std::size_t me = 0; me < bindings.size(); ++me) {
+    if (policy == Policy::None) {
+      plans.push_back(all_as_given(candidates.size()));
+      continue;
+    }
+    // Of an empty binding, too: nobody asks where this process itself is bound.
+    const std::vector<RankedNic> ranked = rank_nics(snapshot, candidates, bindings[me]);
+    if (policy == Policy::Spread) {
+      plans.push_back(one_in_turn(ranked, me, bindings.size()));
+      continue;
+    }
+    const auto near = nearest(ranked);
+    shared.push_back(indices(near));
+    RankPlan plan;
+    plan.turn = sharing[shared.back()]++;
+    plan.rails = in_turn(near, plan.turn);
+    plans.push_back(std::move(plan));
+  }
+  for (std::size_t me = 0; me < shared.size(); ++me) plans[me].sharing = sharing[shared[me]];
+  return plans;
 }
 
 }  // namespace mend::topo

@@ -59,4 +59,8 @@ struct RankPlan {
 RankPlan plan_rank(const Snapshot& snapshot, std::span<const std::string> candidates, Policy policy,
                    std::span<const std::optional<Binding>> bindings, std::size_t me);
 
+// The same for all ranks of a node at once, whose bindings are all known.
+std::vector<RankPlan> plan_node(const Snapshot& snapshot, std::span<const std::string> candidates,
+                                Policy policy, std::span<const Binding> bindings);
+
 }  // namespace mend::topo

@@ -296,6 +296,10 @@ void Snapshot::add_device(const std::string& device, int numa_os_index) {
 }
 
 Result<Snapshot> load(const Source& source) {
+  const bool open_end = !source.binding.empty() && source.binding.back() == '-';
+  if (!source.binding.empty() && !open_end)
+    if (const auto cpus = parse_cpu_list(source.binding); !cpus)
+      return tl::unexpected(cpus.error());
   Result<Topology> topology = open_topology(source);
   if (!topology) return tl::unexpected(topology.error());
   const hwloc_topology_t t = topology->get();
@@ -325,10 +329,29 @@ Result<Snapshot> load_untrusted(const Source& source) {
   return load(source);
 }
 
+namespace {
+
+// hwloc makes room for any CPU number that it reads.
+std::size_t longest_number(const std::string& text) {
+  std::size_t longest = 0, digits = 0;
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    longest = std::max(longest, digits);
+  }
+  return longest;
+}
+
+}  // namespace
+
 Result<std::vector<unsigned>> parse_cpu_list(const std::string& text) {
+  constexpr std::size_t kLongest = 1 << 16;
+  constexpr int kLastCpu = (1 << 16) - 1;
   const Bitmap set(hwloc_bitmap_alloc());
-  if (text.empty() || hwloc_bitmap_list_sscanf(set.get(), text.c_str()) != 0 ||
-      hwloc_bitmap_weight(set.get()) <= 0)
+  const bool shaped = text.size() < kLongest && !text.empty() && text.front() != '-' &&
+                      text.find_first_not_of("0123456789,-") == std::string::npos &&
+                      longest_number(text) <= 5;
+  if (!shaped || hwloc_bitmap_list_sscanf(set.get(), text.c_str()) != 0 ||
+      hwloc_bitmap_weight(set.get()) <= 0 || hwloc_bitmap_last(set.get()) > kLastCpu)
     return fail(EINVAL, "CPU list", "\"" + text + "\" is no list of CPUs, as in 0-3,8");
   return numbers(set.get());
 }

@@ -131,4 +131,25 @@ std::span<const TextParam> text_params() { return kTexts; }
 std::span<const FlagParam> flag_params() { return kFlags; }
 std::span<const SizeParam> size_params() { return kSizes; }
 
+std::optional<IllegalParam> first_illegal(const Params& params) {
+  for (const IntParam& p : kInts)
+    if (const int value = params.*p.field; !p.legal(value))
+      return IllegalParam{p.name, std::to_string(value), p.range()};
+  for (const TextParam& p : kTexts)
+    if (!p.legal(params.*p.field)) return IllegalParam{p.name, params.*p.field, p.words};
+  if (params.mtu != 0 && (params.mtu & (params.mtu - 1)) != 0)
+    return IllegalParam{"mtu", std::to_string(params.mtu),
+                        "256, 512, 1024, 2048, 4096 bytes, or 0"};
+  if (params.reconnect_backoff_max_ms < params.reconnect_backoff_min_ms)
+    return IllegalParam{
+        "reconnect_backoff_max_ms", std::to_string(params.reconnect_backoff_max_ms),
+        fmt::format("at least btl_mend_reconnect_backoff_min_ms, which is {} milliseconds",
+                    params.reconnect_backoff_min_ms)};
+  if (!params.if_include.empty() && !params.if_exclude.empty())
+    return IllegalParam{
+        "if_exclude", params.if_exclude,
+        fmt::format("empty while btl_mend_if_include is set (it is \"{}\")", params.if_include)};
+  return std::nullopt;
+}
+
 }  // namespace mend::conn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -53,5 +54,13 @@ struct SizeParam {
   int level;
 };
 std::span<const SizeParam> size_params();  // bytes
+
+// The first value that is not legal, by itself or beside the others.
+struct IllegalParam {
+  std::string name;  // without btl_mend_
+  std::string value;
+  std::string legal;  // what would be
+};
+std::optional<IllegalParam> first_illegal(const Params& params);
 
 }  // namespace mend::conn

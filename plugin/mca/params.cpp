@@ -44,34 +44,10 @@ BadParam bad(const std::string& name, std::string value, std::string legal) {
   return BadParam{"btl_mend_" + name, std::move(value), std::move(legal)};
 }
 
-std::optional<BadParam> check_ints(const Params& conn) {
-  for (const conn::IntParam& p : conn::int_params()) {
-    const int value = conn.*p.field;
-    if (!p.legal(value)) return bad(p.name, std::to_string(value), p.range());
-  }
-  if (conn.mtu != 0 && (conn.mtu & (conn.mtu - 1)) != 0) {
-    return bad("mtu", std::to_string(conn.mtu), "256, 512, 1024, 2048, 4096 bytes, or 0");
-  }
-  if (conn.reconnect_backoff_max_ms < conn.reconnect_backoff_min_ms) {
-    return bad("reconnect_backoff_max_ms", std::to_string(conn.reconnect_backoff_max_ms),
-               fmt::format("at least btl_mend_reconnect_backoff_min_ms, which is {} milliseconds",
-                           conn.reconnect_backoff_min_ms));
-  }
-  return std::nullopt;
-}
-
-std::optional<BadParam> take_texts(Params& conn) {
+void take_texts(Params& conn) {
   const auto table = conn::text_params();
   for (std::size_t i = 0; i < table.size(); ++i) conn.*table[i].field = text(text_storage()[i]);
   if (conn.verbs_library.empty()) conn.verbs_library = "auto";
-  if (!conn.if_include.empty() && !conn.if_exclude.empty()) {
-    return bad(
-        "if_exclude", conn.if_exclude,
-        fmt::format("empty while btl_mend_if_include is set (it is \"{}\")", conn.if_include));
-  }
-  for (const conn::TextParam& p : table)
-    if (!p.legal(conn.*p.field)) return bad(p.name, conn.*p.field, p.words);
-  return std::nullopt;
 }
 
 // The standard BTL parameters, as far as a wrong value would break more than speed.
@@ -127,8 +103,8 @@ int register_params(mca_base_component_t& component) {
 
 std::optional<BadParam> check_params() {
   Settings& s = settings();
-  if (auto wrong = check_ints(s.conn)) return wrong;
-  if (auto wrong = take_texts(s.conn)) return wrong;
+  take_texts(s.conn);
+  if (auto wrong = conn::first_illegal(s.conn)) return bad(wrong->name, wrong->value, wrong->legal);
   if (auto wrong = check_standard(s.module)) return wrong;
   s.conn.max_send_size = static_cast<std::uint32_t>(s.module.btl_max_send_size);
   s.conn.small_frag_size = std::min(s.conn.small_frag_size, s.conn.max_send_size);

@@ -132,6 +132,43 @@ class BadInput(unittest.TestCase):
                 file.write_bytes(whole[:length])
                 self.assertIn(str(file), mend_info("topo", "--xml", str(file), status=1).stderr, length)
 
+    # What the preview promised beyond eight rails, and read and refused otherwise than mpirun.
+    def test_no_more_rails_than_the_transport_takes(self) -> None:
+        ranks = machine("ten_nics", "--ranks", "2", "--policy", "none")["ranks"]
+        self.assertEqual([len(rank["rails"]) for rank in ranks], [8, 8])
+
+    def test_the_environment_is_read_as_mpirun_reads_it(self) -> None:
+        text = mend_info("params", OMPI_MCA_btl_mend_pkey="0x7fff", OMPI_MCA_btl_mend_window="1k",
+                         OMPI_MCA_btl_mend_prewarm="1", OMPI_MCA_btl_mend_held_bytes="12345").stdout
+        for words in ("btl_mend_pkey = 32767", "btl_mend_window = 1024", "btl_mend_prewarm = true",
+                      "btl_mend_held_bytes = 12345"):
+            self.assertIn(words, text)
+        self.assertIn("2048, 4096", mend_info("params", status=1, OMPI_MCA_btl_mend_mtu="1000").stderr)
+        self.assertIn("true or false", mend_info("params", status=1, OMPI_MCA_btl_mend_prewarm="banana").stderr)
+
+    def test_options_may_follow_the_command(self) -> None:
+        mend_info("devices", "--library", "softhca")
+
+    def test_many_ranks_are_planned_soon(self) -> None:
+        self.assertEqual(len(machine("ten_nics", "--ranks", "20000", "--bind-to", "none")["ranks"]), 20000)
+
+    def test_cpu_lists_are_lists_of_cpus(self) -> None:
+        for bad in ("0-100000000", "99999999999999999999", "-5", "0x3"):
+            self.assertIn("no list of CPUs", mend_info("topo", "--bindings", bad, status=1).stderr
+                          if not bad.startswith("-") else mend_info("topo", f"--bindings={bad}", status=1).stderr, bad)
+        self.assertIn("no list of CPUs", mend_info("topo", "--binding", "x", status=1).stderr)
+
+    def test_sizes_know_the_device(self) -> None:
+        self.assertIn("beyond the device", mend_info("--library", "softhca", "size", "--peers", "1000000").stdout)
+
+    def test_a_picture_of_an_oddly_named_file_is_well_formed(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            odd = pathlib.Path(folder) / 'a"b<c>&d\x01.xml'
+            odd.write_bytes((MACHINES / "bridge.xml").read_bytes())
+            picture = pathlib.Path(folder) / "s.svg"
+            mend_info("topo", "--xml", str(odd), "--svg", str(picture))
+            ElementTree.parse(picture)
+
     def test_values_of_the_environment(self) -> None:
         self.assertIn("near, spread or none", mend_info("topo", status=1, OMPI_MCA_btl_mend_numa_policy="far").stderr)
         self.assertIn("2 to 4096", mend_info("params", status=1, OMPI_MCA_btl_mend_window="1").stderr)

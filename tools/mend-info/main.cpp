@@ -45,6 +45,7 @@ std::vector<RankRow> this_process(const Machine& machine, topo::Policy policy) {
   RankRow row;
   row.binding = machine.snapshot.process;
   row.plan = topo::plan_rank(machine.snapshot, machine.candidates(), policy, {}, 0);
+  cut_to_most_rails(row.plan);
   return {row};
 }
 
@@ -110,6 +111,7 @@ int run(int argc, char** argv) {
       "What mend sees of this machine and what it would do. Works without MPI. The parameters "
       "btl_mend_* are taken from the environment (OMPI_MCA_btl_mend_NAME)."};
   app.require_subcommand(1);
+  app.fallthrough();  // before the subcommands, which inherit it
   Options options;
   app.add_option("--library", options.library, "btl_mend_verbs_library: auto, softhca or a path");
   app.add_option("--include", options.include, "btl_mend_if_include: DEVICE[:PORT],...");
@@ -122,7 +124,6 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 10000000));
   size->add_option("--device", options.device, "the device to plan for; default: the first usable");
   app.add_subcommand("params", "All parameters with values, defaults, ranges and meanings");
-  app.fallthrough();
   CLI11_PARSE(app, argc, argv);
 
   const auto params = params_of(options);

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <map>
 
+#include "plugin/verbs/types.h"
+
 namespace mend::info {
 namespace {
 
@@ -68,17 +70,22 @@ Result<std::vector<Cpus>> units_of(const topo::Snapshot& s, const std::string& u
 
 std::vector<RankRow> planned(const Machine& machine, const std::vector<Cpus>& cpus,
                              topo::Policy policy) {
-  std::vector<std::optional<topo::Binding>> bindings;
-  for (const Cpus& list : cpus) bindings.emplace_back(machine.snapshot.nodes_of(list));
-  const std::vector<std::string> candidates = machine.candidates();
+  std::vector<topo::Binding> bindings;
+  for (const Cpus& list : cpus) bindings.push_back(machine.snapshot.nodes_of(list));
+  auto plans = topo::plan_node(machine.snapshot, machine.candidates(), policy, bindings);
   std::vector<RankRow> rows;
-  for (unsigned rank = 0; rank < cpus.size(); ++rank)
-    rows.push_back(RankRow{rank, list_of(cpus[rank]), *bindings[rank],
-                           topo::plan_rank(machine.snapshot, candidates, policy, bindings, rank)});
+  for (unsigned rank = 0; rank < cpus.size(); ++rank) {
+    cut_to_most_rails(plans[rank]);
+    rows.push_back(RankRow{rank, list_of(cpus[rank]), bindings[rank], std::move(plans[rank])});
+  }
   return rows;
 }
 
 }  // namespace
+
+void cut_to_most_rails(topo::RankPlan& plan) {
+  if (plan.rails.size() > kMaxRails) plan.rails.resize(kMaxRails);
+}
 
 Result<std::vector<RankRow>> preview(const Machine& machine, unsigned ranks,
                                      const std::string& unit, topo::Policy policy) {

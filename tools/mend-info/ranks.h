@@ -17,6 +17,9 @@ struct RankRow {
   topo::RankPlan plan;
 };
 
+// A process uses no more rails than the transport takes.
+void cut_to_most_rails(topo::RankPlan& plan);
+
 // Ranks as `mpirun --map-by UNIT --bind-to UNIT` places them: one per unit in the machine's order,
 // round robin. unit: core, numa, socket (or package), none. EINVAL: another word.
 Result<std::vector<RankRow>> preview(const Machine& machine, unsigned ranks,

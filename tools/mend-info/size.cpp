@@ -28,7 +28,8 @@ void print_sizes(const conn::ChosenPort& chosen, const conn::Params& params, uns
   const conn::RailSizes sizes = conn::plan_sizes(caps, speed, params, peers);
   const double buffer = params.max_send_size + static_cast<double>(sizeof(ops::DataHeader));
   const auto qps = peers + static_cast<unsigned>(params.qp_pool_size);
-  const unsigned ruled = std::max(sizes.recv_buffers, conn::two_times(qps));
+  const unsigned wanted = std::max(sizes.recv_buffers, conn::two_times(qps));
+  const unsigned ruled = sizes.srq_capacity > 0 ? std::min(wanted, sizes.srq_capacity) : wanted;
   fmt::print("{}:{}, {} peers ({} queue pairs with the pool)\n", caps.name, chosen.port, peers,
              qps);
   fmt::print("  send queue of each peer     {:>8} requests, {} more for mend itself\n",
@@ -44,6 +45,9 @@ void print_sizes(const conn::ChosenPort& chosen, const conn::Params& params, uns
     fmt::print("  receive queue of each peer  {:>8} buffers (the device has no shared ones)\n",
                sizes.per_qp_recv);
   }
+  if (ruled < wanted || qps > caps.max_qp)
+    fmt::print("  beyond the device: {} queue pairs and {} buffers are the most that it has\n",
+               caps.max_qp, caps.max_srq_wr);
   fmt::print("  completion queue            {:>8} entries at start\n", sizes.cq_entries);
   const double buffers =
       sizes.srq_capacity > 0 ? ruled : static_cast<double>(sizes.per_qp_recv) * peers;

@@ -24,7 +24,7 @@ std::string escaped(const std::string& text) {
     else if (c == '&')
       out += "&amp;";
     else
-      out += c;
+      out += c >= ' ' && c <= '~' ? c : '?';  // names of files may hold anything
   }
   return out;
 }
