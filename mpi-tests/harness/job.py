@@ -38,6 +38,7 @@ class Job:
     fabric: str | None = ""  # "" = one of its own, None = what the component chooses
     wrapper: list[str] = field(default_factory=list)  # starts mpirun
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)  # resource limits
+    base: Path | None = None  # where its files go: with ranks on several hosts, a directory that all of them have
 
 
 @dataclass
@@ -185,7 +186,7 @@ class Running:
         end_on_sigterm()
         self.job = job
         self.run_id = uuid.uuid4().hex[:12]
-        self.directory = tempfile.TemporaryDirectory(prefix="mend-mpi-")
+        self.directory = tempfile.TemporaryDirectory(prefix="mend-mpi-", dir=job.base)
         self.output_path = Path(self.directory.name) / "output"
         self.env = environment(job, self.run_id)
         self.fabric = self.env.get("SOFTHCA_FABRIC")

@@ -25,7 +25,7 @@ PARTS = {
 EXTERNAL = {
     r"^(opal|ompi|orte|prrte)/|^(opal_config|ompi_config)\.h$": ["plugin/mca"],
     r"^mpi\.h$": ["mpi-tests", "plugin/mca"],
-    r"^infiniband/": ["plugin/verbs", "ops", "plugin/conn", "softhca", "tests"],
+    r"^infiniband/": ["plugin/verbs", "ops", "plugin/conn", "softhca", "tests", "mpi-tests"],
     r"^hwloc(/|\.h$)": ["topo", "tests"],
     r"^gtest/|^gmock/|^benchmark/": ["tests"],
 }

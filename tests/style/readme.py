@@ -12,7 +12,7 @@ import sys
 import tree
 
 build = pathlib.Path(sys.argv[1])
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/sites.md", "docs/design.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/sites.md", "docs/design.md", "docs/soft-roce.md"]
 FENCE = re.compile(r"^```(?:sh|shell|bash)\n(.*?)^```", re.M | re.S)
 INLINE_PATH = re.compile(r"`((?:\./)?(?:configure-scripts|docs|plugin|ops|topo|softhca|tools|tests|mpi-tests|\.ci)/[\w./-]*)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -18,6 +19,8 @@
 #include "plugin/conn/rail.h"
 #include "plugin/conn/ud_channel.h"
 #include "plugin/verbs/async_events.h"
+#include "plugin/verbs/objects.h"
+#include "tests/unit/verbs/device_under_test.h"
 
 namespace mend::conn {
 namespace {
@@ -25,7 +28,7 @@ namespace {
 class EmbeddedRail : public testing::Test {
  protected:
   void SetUp() override {
-    auto api = verbs::load(SOFTHCA_LIBRARY);
+    auto api = verbs::load(test::device_library());
     ASSERT_TRUE(api) << api.error().message;
     auto devices = verbs::DeviceList::query(**api);
     ASSERT_TRUE(devices) << devices.error().message;
@@ -78,19 +81,32 @@ class EmbeddedRail : public testing::Test {
   std::jthread events;
 };
 
-void send_number(RcQp& qp, std::uint32_t seq) {
-  ops::DataHeader header{};
-  header.seq = seq;
-  header.epoch_lo = 1;
-  ibv_sge sge{reinterpret_cast<std::uint64_t>(&header), sizeof(header), 0};
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_INLINE;
-  ibv_send_wr* bad = nullptr;
-  ASSERT_EQ(ibv_post_send(qp.qp.get(), &wr, &bad), 0);
-}
+// Numbered messages that stay valid until they were fetched: not every device has inline data.
+class Numbers {
+ public:
+  explicit Numbers(Rail& rail) {
+    auto made = verbs::register_memory(rail.api(), rail.nic().pd(), headers_.data(),
+                                       sizeof(headers_), IBV_ACCESS_LOCAL_WRITE);
+    EXPECT_TRUE(made) << made.error().message;
+    if (made) region_ = std::move(*made);
+  }
+  void send(RcQp& qp, std::uint32_t seq) {
+    ops::DataHeader& header = headers_.at(seq);
+    header.seq = seq;
+    header.epoch_lo = 1;
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(&header), sizeof(header), region_->lkey};
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(qp.qp.get(), &wr, &bad), 0);
+  }
+
+ private:
+  std::array<ops::DataHeader, 8> headers_{};
+  verbs::Mr region_;
+};
 
 void count_delivery(void* context, std::uint8_t, std::span<const std::byte>) {
   ++*static_cast<int*>(context);
@@ -99,6 +115,7 @@ void count_delivery(void* context, std::uint8_t, std::span<const std::byte>) {
 TEST_F(EmbeddedRail, FenceCountsWhatArrivedAndLosesNoBuffer) {
   Qpn last;
   int delivered = 0;
+  Numbers numbers(*rail);
   for (int round = 0; round < 20; ++round) {
     ops::Channel channel(rail->poller(), ops::ChannelConfig{}, ops::ChannelEvents{});
     auto near = pool->take(Qpn{}), far = pool->take(last);
@@ -113,7 +130,8 @@ TEST_F(EmbeddedRail, FenceCountsWhatArrivedAndLosesNoBuffer) {
     channel.attach(lane);
     connected(**near, **far);
     connected(**far, **near);
-    for (std::uint32_t seq = 0; seq < 5; ++seq) send_number(**near, seq);
+    for (std::uint32_t seq = 0; seq < 5; ++seq) numbers.send(**near, seq);
+    std::this_thread::sleep_for(test::time_to_arrive());
 
     const FenceReport report = fence(*rail, **far, std::chrono::milliseconds(1000));
     ASSERT_TRUE(report.fenced()) << report.reason;

@@ -3,14 +3,15 @@
 
 #include "plugin/verbs/api.h"
 #include "plugin/verbs/device.h"
+#include "tests/unit/verbs/device_under_test.h"
 
 namespace mend::verbs {
 namespace {
 
 TEST(EmbeddedDevice, LoadsOnce) {
-  const auto first = load(SOFTHCA_LIBRARY);
+  const auto first = load(test::device_library());
   ASSERT_TRUE(first) << first.error().message;
-  const auto second = load(SOFTHCA_LIBRARY);
+  const auto second = load(test::device_library());
   ASSERT_TRUE(second);
   EXPECT_EQ(*first, *second);
   EXPECT_NE((*first)->query_gid_ex, nullptr);
@@ -18,7 +19,7 @@ TEST(EmbeddedDevice, LoadsOnce) {
 }
 
 TEST(EmbeddedDevice, Answers) {
-  const auto api = load(SOFTHCA_LIBRARY);
+  const auto api = load(test::device_library());
   ASSERT_TRUE(api) << api.error().message;
   const auto devices = DeviceList::query(**api);
   ASSERT_TRUE(devices) << devices.error().message;

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Virtual machines with the kernel's soft-RoCE: real verbs without RDMA hardware.
+
+  cluster.py run [--guests 2] [--rails N] [options] -- COMMAND WORD...   boot, run the command on guest a, power off
+  cluster.py exec --dir DIR [--on b] [options] -- COMMAND WORD...        the same, but the guests stay for the next one
+  cluster.py stop --dir DIR                                              power off
+  cluster.py needs                                                       which packages are missing
+
+Guests boot the packaged kernel of this machine and see its whole file system, read-only; what they change is gone when
+they end. /out is shared with the host (DIR/share) and between them. Each rail is a network with the soft-RoCE device
+rxeN on railN, 198.18.1N.1 on guest a and .2 on b. From a, `rsh.py b COMMAND` ($MEND_RSH) reaches b. One guest has no
+peer: its rails loop back, and a link that is set down does not stop a loop.
+
+The exit status is the command's; 77 if a package is missing, 125 if the guests did not come up or did not answer in time.
+Logs: DIR/console.a, console.b, log. Guests that are not asked for anything for --idle seconds end by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import needs  # noqa: E402
+import supervisor  # noqa: E402
+from machine import GUEST, Plan  # noqa: E402
+
+FAILED = 125
+ENVIRONMENT = {"MEND_RSH": str(GUEST / "rsh.py"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+class ClusterError(Exception):
+    pass
+
+
+class Cluster:
+    """The guests of a directory, seen from the machine that runs them."""
+
+    def __init__(self, plan: Plan, idle_s: float, newest: float) -> None:
+        self.plan = plan
+        self.idle_s = idle_s
+        self.newest = newest  # files the guests must have seen are not younger than this
+
+    def alive(self) -> None:
+        (self.plan.directory / "alive").touch()
+
+    def usable(self) -> bool:
+        """Guests run that are as planned, and nothing was built since they looked at the files."""
+        directory = self.plan.directory
+        if supervisor.running(directory) is None or (self.plan.share / "stop").exists():
+            return False
+        wanted = {key: str(value) for key, value in asdict(self.plan).items()}
+        try:
+            return (json.loads((directory / "plan").read_text()) == wanted
+                    and (directory / "plan").stat().st_mtime >= self.newest)
+        except (OSError, ValueError):
+            return False
+
+    def start(self, limit: float) -> None:
+        self.alive()
+        if self.usable():
+            return
+        supervisor.stop(self.plan.directory)
+        began = time.monotonic()
+        supervisor.start(self.plan, self.idle_s)
+        while missing := [host for host in self.plan.hosts if not (self.plan.share / host / "ready").exists()]:
+            self.alive()
+            if supervisor.running(self.plan.directory) is None:
+                raise ClusterError(f"the guests ended while they booted\n{self.consoles()}")
+            if time.monotonic() - began > limit:
+                raise ClusterError(f"guest {' and '.join(missing)} not up after {limit:.0f} s\n{self.consoles()}")
+            time.sleep(0.1)
+        print(f"cluster: {self.plan.guests} guest(s) up after {time.monotonic() - began:.1f} s", flush=True)
+
+    def consoles(self) -> str:
+        text = ""
+        for name in ("log", *(f"console.{host}" for host in self.plan.hosts)):
+            path = self.plan.directory / name
+            if path.exists():
+                text += f"--- {path}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-20:]) + "\n"
+        return text
+
+    def run(self, words: str, host: str, limit: float) -> int:
+        """Runs a command on a guest and passes on what it says while it says it."""
+        box = self.plan.share / host
+        name = f"{time.time_ns()}"
+        out, status = box / f"{name}.out", box / f"{name}.rc"
+        temporary = box / f"{name}.new"
+        temporary.write_text(words)
+        temporary.rename(box / f"{name}.cmd")
+        until = time.monotonic() + limit
+        shown = 0
+        while True:
+            self.alive()
+            done = status.exists()
+            if out.exists():
+                with open(out, "rb") as file:
+                    file.seek(shown)
+                    data = file.read()
+                shown += len(data)
+                sys.stdout.buffer.write(data)
+                sys.stdout.flush()
+            if done:
+                return int(status.read_text())
+            if supervisor.running(self.plan.directory) is None:
+                raise ClusterError(f"the guests ended while the command ran\n{self.consoles()}")
+            if time.monotonic() > until:
+                raise ClusterError(f"the command did not end in {limit:.0f} s")
+            time.sleep(0.1)
+
+
+@contextmanager
+def only_one(directory: Path):
+    """Commands of one directory run one after the other."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What is before the first -- and what is behind it. argparse takes options of the command for its own."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1:]
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     usage="cluster.py run|exec|stop|needs [options] [-- COMMAND WORD...]")
+    add = parser.add_argument
+    add("action", choices=("run", "exec", "stop", "needs"))
+    add("--dir", type=Path, help="where sockets, logs and the shared directory are (run: a temporary directory)")
+    add("--guests", type=int, choices=(1, 2), default=1)
+    add("--rails", type=int, choices=(1, 2, 3, 4), default=1, help="networks with a soft-RoCE device")
+    add("--memory", type=int, default=3072, metavar="MiB", help="of each guest")
+    add("--cpus", type=int, default=0, help="of each guest (default: 2 of a single one, 1 of two)")
+    add("--accel", choices=("tcg", "kvm"), default="tcg", help="tcg emulates and works anywhere; kvm is fast")
+    add("--on", choices=("a", "b"), default="a", help="the guest that runs the command")
+    add("--boot-timeout", type=float, default=180.0, metavar="S")
+    add("--timeout", type=float, default=600.0, metavar="S", help="of the command")
+    add("--idle", type=float, default=60.0, metavar="S", help="guests nobody asks for anything end after this time")
+    add("--newer", type=Path, action="append", default=[], metavar="FILE",
+        help="exec: guests that were booted before this file was changed are replaced")
+    own, command = split(sys.argv[1:])
+    options = parser.parse_args(own)
+    options.command = command
+    if options.action in ("exec", "stop") and options.dir is None:
+        parser.error(f"{options.action} needs --dir")
+    if options.action in ("run", "exec") and not options.command:
+        parser.error(f"{options.action} needs a command, after --")
+    return options
+
+
+def run_command(options: argparse.Namespace, directory: Path) -> int:
+    plan = Plan(directory=directory.resolve(), guests=options.guests, rails=options.rails, memory=options.memory,
+                cpus=options.cpus, accel=options.accel)
+    newest = max((path.stat().st_mtime for path in options.newer if path.exists()), default=0.0)
+    cluster = Cluster(plan, options.idle, newest)
+    settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in ENVIRONMENT.items())
+    words = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
+    with only_one(directory):
+        keep = False
+        try:
+            cluster.start(options.boot_timeout)
+            status = cluster.run(f"export {settings}; {words}", options.on, options.timeout)
+            keep = options.action == "exec"
+        finally:
+            # Whoever was interrupted leaves guests in the middle of something.
+            if not keep:
+                supervisor.stop(plan.directory)
+    return status
+
+
+def main() -> int:
+    options = parsed()
+    if options.action == "stop":
+        with only_one(options.dir):
+            supervisor.stop(options.dir)
+        return 0
+    if packages := needs.missing():
+        print(f"SKIPPED: soft-RoCE needs guests, and there are packages {needs.explain(packages)}")
+        return needs.SKIPPED
+    if options.action == "needs":
+        print("nothing is missing")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        if options.dir is not None:
+            return run_command(options, options.dir)
+        with tempfile.TemporaryDirectory(prefix="mend-rig-") as directory:
+            return run_command(options, Path(directory))
+    except ClusterError as error:
+        print(f"cluster FAILED: {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(main())

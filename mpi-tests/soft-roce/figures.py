@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""mend beside the programs of perftest and beside tcp, on soft-RoCE in one guest; runs inside it.
+
+Processors are emulated there: only ratios between programs of the same run mean something. They take turns, round after
+round; the figures are medians over the rounds.
+
+  figures.py BUILD [--rounds N] [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import rxe  # noqa: E402
+from rxe import jobs, verdict  # noqa: E402
+
+# (what, below, above, limit): below / above is at most the limit, or at least where `more` is better.
+RATIOS = [
+    ("8 B half round trip, mend / ib_send_lat", "mend latency", "ib_send_lat", 1.5, False),
+    ("8 B half round trip, mend / tcp", "mend latency", "tcp latency", 0.35, False),
+    ("1 MiB bandwidth, mend / ib_write_bw", "mend bandwidth", "ib_write_bw", 0.9, True),
+]
+STARTS_S = 2.0  # until the server of perftest listens
+
+
+def row(output: str, size: int, column: int) -> float:
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) > column and words[0] == str(size):
+            return float(words[column])
+    raise RuntimeError(f"no figure for {size} bytes in:\n{output[-2000:]}")
+
+
+def perftest(program: str, size: int, count: int, column: int) -> float:
+    words = [program, "-d", rxe.DEVICE, "-x", str(rxe.ipv4_gid_index()), "-s", str(size), "-n", str(count), "-F"]
+    server = subprocess.Popen(["taskset", "-c", "0", *words], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    try:
+        time.sleep(STARTS_S)
+        client = subprocess.run(["taskset", "-c", "1", *words, "localhost"], capture_output=True, text=True, timeout=120,
+                                check=False)
+        server.wait(timeout=20)
+    finally:
+        server.kill()
+    return row(client.stdout + client.stderr, size, column)
+
+
+def osu(build: Path, program: str, size: int, btl: str) -> float:
+    job = rxe.job(build, 2, f"bench/{program}", ["-l", str(size)], {}, btl=btl, mpirun_args=["--bind-to", "core"],
+                  timeout=120.0)
+    if btl != "mend":
+        job.mca = []
+    result = jobs.run(job)
+    demands = verdict.Demands(np=2, mend=btl == "mend", ok_line=False)
+    wrong = rxe.faults(result, demands) if btl == "mend" else verdict.faults(result, demands)
+    if wrong:
+        raise RuntimeError(f"{btl} {program}: {'; '.join(wrong)}\n{result.output[-2000:]}")
+    return row(result.output, size, 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help="fail if a ratio is worse than its limit")
+    options = parser.parse_args()
+    build = options.build.resolve()
+    mib = 1 << 20
+    sources = {
+        "ib_send_lat": lambda: perftest("ib_send_lat", 8, 1000, 4),  # t_typical
+        "mend latency": lambda: osu(build, "osu_latency", 8, "mend"),
+        "tcp latency": lambda: osu(build, "osu_latency", 8, "tcp"),
+        "ib_write_bw": lambda: perftest("ib_write_bw", mib, 200, 3),  # average
+        "mend bandwidth": lambda: osu(build, "osu_bw", mib, "mend"),
+    }
+    seen: dict[str, list[float]] = {name: [] for name in sources}
+    for _ in range(options.rounds):
+        for name, measure in sources.items():
+            seen[name].append(measure())
+    median = {name: statistics.median(values) for name, values in seen.items()}
+    for name, values in seen.items():
+        print(f"{name}: {median[name]:.1f}  ({', '.join(f'{value:.1f}' for value in values)})")
+    missed = 0
+    for what, below, above, limit, more in RATIOS:
+        ratio = median[below] / median[above]
+        met = ratio >= limit if more else ratio <= limit
+        missed += not met
+        print(f"{what}: {ratio:.2f}, {'at least' if more else 'at most'} {limit}: {'met' if met else 'MISSED'}")
+    return 1 if missed and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

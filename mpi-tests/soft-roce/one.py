@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Tests of mend on soft-RoCE that need one guest; runs inside it (cluster.py exec ... -- one.py ...).
+
+  one.py BUILD program NAME [--np N] [--expect COUNTERS] -- ARG...   a program of mpi-tests, its data verified, mend's counters judged
+  one.py BUILD broken NAME --ranks 0[,1] [--no-faults] -- ARG...     the same while queue pairs of these ranks are broken
+  one.py BUILD unit NAME                                             a unit test that can run on any device
+  one.py BUILD setup                                                 configure-scripts/soft-roce: finds what is missing, mends it
+
+A queue pair is broken behind mend's back: mend loads libibverbs through a library (breaker.cpp) that moves it to ERR. With
+ranks 0,1 both ends of the connection break in the same instant. --no-faults breaks nothing and must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import rxe  # noqa: E402
+from rxe import jobs, verdict  # noqa: E402
+
+TIMEOUT_CODE = 14  # a peer whose queue pair is gone is noticed after half a second
+LEAST_HITS = 2
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_program(options: argparse.Namespace) -> int:
+    job = rxe.job(options.build, options.np, options.name, options.args, {}, timeout=options.timeout)
+    result = jobs.run(job)
+    demands = verdict.Demands(np=options.np, quiet=not options.may_warn,
+                              moves=tuple(word for word in options.expect.split(",") if word))
+    return rxe.report(f"{options.name} np {options.np}", result, rxe.faults(result, demands))
+
+
+def run_broken(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="mend-broken-") as directory:
+        env = {"MEND_BREAK_LOG": f"{directory}/hits", "MEND_BREAK_MS": str(options.period),
+               "MEND_BREAK_RANKS": "" if options.no_faults else options.ranks}
+        mca = {"ib_timeout": TIMEOUT_CODE, "verbs_library": options.build / "lib" / "libmend_breaker.so"}
+        job = rxe.job(options.build, options.np, options.name, options.args, mca, env=env, timeout=options.timeout)
+        result = jobs.run(job)
+        hits = {path.suffix[1:]: len(path.read_text().splitlines()) for path in Path(directory).glob("hits.*")}
+    wrong = rxe.faults(result, verdict.Demands(np=options.np, healthy=False))
+    wrong += [f"queue pairs of rank {rank} were broken {hits.get(rank, 0)} times, want {LEAST_HITS}"
+              for rank in options.ranks.split(",") if hits.get(rank, 0) < LEAST_HITS]
+    wrong += rxe.healed(verdict.ledger(result)[0])
+    return rxe.report(f"{options.name} np {options.np}, retry window {rxe.window_s(TIMEOUT_CODE):.2f} s", result, wrong,
+                      f", broken by rank {hits}")
+
+
+def run_unit(options: argparse.Namespace) -> int:
+    [program] = options.build.glob(f"tests/unit/*/{options.name}")
+    env = {**os.environ, "MEND_TEST_VERBS_LIBRARY": "libibverbs.so.1"}
+    return subprocess.run([program], env=env, timeout=options.timeout, check=False).returncode
+
+
+def run_setup(_: argparse.Namespace) -> int:
+    """The device is gone, is found missing, is made again, is found."""
+    script = [str(ROOT / "configure-scripts" / "soft-roce"), "--netdev", rxe.RAIL, "--device", rxe.DEVICE]
+    wrong = []
+    for what, words, want, status in (
+            ("remove", ["--remove"], "removed", 0), ("check without", ["--check"], "has no soft-RoCE device", 1),
+            ("set up", [], "added", 0), ("check", ["--check"], f"{rxe.DEVICE} on {rxe.RAIL}", 0)):
+        done = subprocess.run([*script, *words], capture_output=True, text=True, timeout=60, check=False)
+        print(f"--- {what}: status {done.returncode}\n{done.stdout}{done.stderr}")
+        if done.returncode != status or want not in done.stdout:
+            wrong.append(f"{what}: status {done.returncode}, want {status} and '{want}'")
+    for line in wrong:
+        print(f"soft-roce FAILED: {line}")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("build", type=Path)
+    add("mode", choices=("program", "broken", "unit", "setup"))
+    add("name", nargs="?", default="")
+    add("--np", type=int, default=2)
+    add("--expect", default="sends,recvs", help="counters that must move")
+    add("--may-warn", action="store_true", help="the user may be told that receive buffers are short")
+    add("--ranks", default="0", help="whose queue pairs are broken, comma separated")
+    add("--period", type=int, default=700, help="milliseconds between two breaks")
+    add("--timeout", type=float, default=90.0, help="seconds")
+    add("--no-faults", action="store_true", help="break nothing: must fail")
+    words = sys.argv[1:]
+    at = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:at])
+    options.args = words[at + 1:]
+    options.build = options.build.resolve()
+    return {"program": run_program, "broken": run_broken, "unit": run_unit, "setup": run_setup}[options.mode](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

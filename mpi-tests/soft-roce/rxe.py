@@ -1,0 +1,97 @@
+"""What the tests inside a guest share: a job on soft-RoCE, its judgement, links and their counters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import job as jobs  # noqa: E402
+from harness import verdict  # noqa: E402
+
+DEVICE = "rxe0"
+RAIL = "rail0"
+IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
+RETRIES = 7
+SHOWN = 6000  # characters of a failed job's output
+COUNTS = ("recoveries", "replayed", "in_doubt", "dup_rx", "qps_created", "bytes_sent", "bytes_received")
+
+
+def window_s(timeout_code: int) -> float:
+    """How long the device itself repeats a packet: what is shorter never reaches mend."""
+    return 4.096e-6 * 2**timeout_code * (RETRIES + 1)
+
+
+def job(build: Path, np: int, program: str, args: list[str], mca: dict[str, object], **more) -> jobs.Job:
+    settings = {"verbs_library": "auto", **mca}
+    return jobs.Job(build=build, np=np, program=build / "mpi-tests" / program, args=args,
+                    mca=[(f"btl_mend_{key}", str(value)) for key, value in settings.items()], **more)
+
+
+def faults(result: jobs.Result, demands: verdict.Demands) -> list[str]:
+    """What is wrong with a run; also that it ran on another device."""
+    wrong = verdict.faults(result, demands)
+    stats, _ = verdict.ledger(result)
+    return wrong + [f"rank {rank} used {one.get('device')}, not soft-RoCE" for rank, one in sorted(stats.items())
+                    if not str(one.get("device", "")).startswith("rxe")]
+
+
+def healed(stats: dict[int, dict]) -> list[str]:
+    """What is missing for a broken connection that was repaired on both sides, without loss."""
+    wrong = [f"rank {rank} never had to recover" for rank, one in sorted(stats.items()) if one["recoveries"] == 0]
+    if verdict.total(stats, "replayed") == 0:
+        wrong.append("nothing was replayed")
+    return wrong
+
+
+def report(name: str, result: jobs.Result, wrong: list[str], more: str = "") -> int:
+    """Prints what happened; the exit status."""
+    stats, _ = verdict.ledger(result)
+    if wrong:
+        print(result.output[-SHOWN:])
+        for rank, one in sorted(stats.items()):
+            print(f"rank {rank}: {one}")
+    for line in wrong:
+        print(f"soft-roce FAILED: {line}")
+    counts = " ".join(f"{key}={verdict.total(stats, key)}" for key in COUNTS)
+    outage = max((one.get("max_outage_us", 0) for one in stats.values()), default=0) / 1e6
+    print(f"soft-roce {'FAILED' if wrong else 'ok'}: {name}: {result.seconds:.1f} s, {counts}, longest outage "
+          f"{outage:.2f} s{more}")
+    return 1 if wrong else 0
+
+
+def on(host: str, command: str, check: bool = True) -> str:
+    """Runs a command on a guest, this one or the other."""
+    words = ["bash", "-c", command] if host == os.uname().nodename else [os.environ["MEND_RSH"], host, command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{host}: {command}: status {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
+def port_state(host: str) -> str:
+    """DOWN, ACTIVE, ..."""
+    return on(host, f"cat /sys/class/infiniband/{DEVICE}/ports/1/state").partition(": ")[2]
+
+
+def packets_sent() -> int:
+    return int((Path("/sys/class/infiniband") / DEVICE / "ports/1/hw_counters/sent_pkts").read_text())
+
+
+def wait_for_packets(running: jobs.Running, before: int, count: int, limit: float = 60.0) -> bool:
+    """True once the device of this guest has sent so many packets; False if the job ends before that."""
+    until = time.monotonic() + limit
+    while time.monotonic() < until and running.process.poll() is None:
+        if packets_sent() - before >= count:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def ipv4_gid_index() -> int:
+    """Of this guest's device."""
+    gids = Path("/sys/class/infiniband") / DEVICE / "ports/1/gids"
+    return next(index for index in range(16) if (gids / str(index)).read_text().startswith(IPV4_MAPPED))

@@ -1,0 +1,134 @@
+"""Keeps the guests of one directory running, and ends them: when told to, when one of them ends, when nobody asked for
+anything for a while. So whatever becomes of the program that started them, they do not stay.
+
+Files of the directory: plan (what is booted), pid (of the supervisor), alive (touched by whoever still needs the
+guests), share/ (/out in the guests: share/HOST/ready, N.cmd, N.out, N.rc; share/stop ends them), console.HOST, log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import machine
+import needs
+from machine import Plan
+
+POWER_OFF_S = 8.0
+LISTEN_S = 20.0
+
+
+class Supervisor:
+    def __init__(self, plan: Plan, idle_s: float) -> None:
+        self.plan = plan
+        self.idle_s = idle_s
+        self.guests: list[subprocess.Popen] = []
+        self.scratch = Path(tempfile.mkdtemp(prefix="mend-rig-"))
+
+    def boot(self) -> None:
+        found = needs.kernel()
+        if found is None:
+            raise RuntimeError("there is no kernel with soft-RoCE")
+        image, release = found
+        (self.scratch / "initrd").write_bytes(machine.initramfs(release))
+        for host in self.plan.hosts:
+            if host != self.plan.hosts[0]:
+                self.wait_for_networks()
+            self.guests.append(machine.boot(self.plan, host, image, self.scratch))
+
+    def wait_for_networks(self) -> None:
+        """Until the first guest listens: the second one connects only once."""
+        until = time.monotonic() + LISTEN_S
+        sockets = [self.scratch / f"net{network}" for network in range(self.plan.rails + 1)]
+        while not all(path.exists() for path in sockets) and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def idle(self) -> bool:
+        return time.time() - (self.plan.directory / "alive").stat().st_mtime > self.idle_s
+
+    def run(self) -> None:
+        try:
+            self.boot()
+            while not (self.plan.share / "stop").exists() and not self.idle():
+                if any(guest.poll() is not None for guest in self.guests):
+                    print("a guest ended by itself", flush=True)
+                    break
+                time.sleep(0.1)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        (self.plan.share / "stop").touch()
+        until = time.monotonic() + POWER_OFF_S
+        while any(guest.poll() is None for guest in self.guests) and time.monotonic() < until:
+            time.sleep(0.05)
+        for guest in self.guests:
+            guest.kill()
+            guest.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        (self.plan.directory / "pid").unlink(missing_ok=True)
+
+
+def fresh_directory(plan: Plan) -> None:
+    shutil.rmtree(plan.share, ignore_errors=True)
+    for host in plan.hosts:
+        (plan.share / host).mkdir(parents=True)
+    (plan.share / "tmp").mkdir()
+    described = {key: str(value) for key, value in asdict(plan).items()}
+    (plan.directory / "plan").write_text(json.dumps(described))
+    (plan.directory / "alive").touch()
+
+
+def start(plan: Plan, idle_s: float) -> subprocess.Popen:
+    """A supervisor of its own session, which goes on when the caller ends."""
+    fresh_directory(plan)
+    words = [sys.executable, "-B", str(Path(__file__).resolve()), json.dumps(asdict(plan), default=str), str(idle_s)]
+    with open(plan.directory / "log", "ab") as log:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                   cwd="/")
+    (plan.directory / "pid").write_text(f"{process.pid}\n")
+    return process
+
+
+def running(directory: Path) -> int | None:
+    """The supervisor's pid if it lives. A pid that belongs to somebody else by now is not it."""
+    try:
+        pid = int((directory / "pid").read_text())
+        words = (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError):
+        return None
+    return pid if any(word.endswith(b"/supervisor.py") for word in words) else None
+
+
+def stop(directory: Path) -> None:
+    """Tells the guests to power off and waits; insists after a while."""
+    pid = running(directory)
+    if pid is None:
+        return
+    (directory / "share" / "stop").touch()
+    for number, wait in ((0, POWER_OFF_S + 4), (signal.SIGTERM, POWER_OFF_S + 4), (signal.SIGKILL, 2.0)):
+        os.kill(pid, number)
+        until = time.monotonic() + wait
+        while time.monotonic() < until:
+            if running(directory) != pid:
+                return
+            time.sleep(0.05)
+
+
+def main() -> None:
+    described = json.loads(sys.argv[1])
+    described["directory"] = Path(described["directory"])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    Supervisor(Plan(**described), float(sys.argv[2])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Tests of mend between two guests; runs in guest a (cluster.py exec --guests 2 ... -- two.py ...). Rank 0 is on a, rank 1 on b.
+
+  two.py BUILD connect               verified traffic; the path MTU is the smaller one, the GID the routable one
+  two.py BUILD down --host a|b --seconds S [--times N --gap S]
+                                     the link of that host goes down under traffic: a port event there, silence here
+  two.py BUILD absent                nothing gets through while the job connects, then the link goes down as well
+  two.py BUILD netem --rule RULE     tc netem on both hosts, such as 'loss 10%' or 'delay 50ms'
+  two.py BUILD gid                   an address is removed and added again elsewhere in the GID table
+  two.py BUILD stopped               the rank of b is stopped for 10 s
+  two.py BUILD killed                the rank of b is killed
+
+Every test states the time for which the device itself repeats packets (the retry window); what is to be healed lasts
+longer. --no-faults leaves the links alone, and the tests of links must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import rxe  # noqa: E402
+from rxe import RAIL, jobs, on, verdict  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from flap import stalls_of, standstill  # noqa: E402
+
+HOSTS = ("a", "b")
+TIMEOUT_CODE = 14  # 0.54 s
+STALL_MS = 700  # a round of messages that takes longer is printed
+SETTLE_S = 2.0
+BEYOND_S = 3.0  # from link up to the first delivery
+STOPPED_S = 10.0
+KILLED_S = 5.0
+SHARED = Path("/out/tmp")  # both guests see it
+MANAGEMENT = "198.18.9.0/24"
+PACKETS = 400  # sent by then: the job is under way
+
+
+class Pair:
+    """A job with a rank on each guest."""
+
+    def __init__(self, options: argparse.Namespace, program: str, args: list[str], mca: dict[str, object] | None = None,
+                 timeout: float = 120.0) -> None:
+        self.options = options
+        self.wrong: list[str] = []
+        self.before = rxe.packets_sent()
+        wiring = ["-H", ",".join(f"{host}:1" for host in HOSTS), "--mca", "plm_rsh_agent", str(rsh()), "--mca",
+                  "oob_tcp_if_include", MANAGEMENT, "--mca", "orte_tmpdir_base", "/tmp", "-x", jobs.MARK]
+        job = rxe.job(options.build, 2, program, args, {"ib_timeout": TIMEOUT_CODE, **(mca or {})}, base=SHARED,
+                      mpirun_args=wiring, timeout=timeout)
+        self.running = jobs.Running(job)
+
+    def expect(self, good: bool, otherwise: str) -> bool:
+        if not good:
+            self.wrong.append(otherwise)
+        return good
+
+    def under_way(self, packets: int = PACKETS) -> bool:
+        return self.expect(rxe.wait_for_packets(self.running, self.before, packets), "the job never came up")
+
+    def finish(self, demands: verdict.Demands) -> tuple[jobs.Result, dict]:
+        result = self.running.finish()
+        self.wrong += rxe.faults(result, demands)
+        stats, _ = verdict.ledger(result)
+        hosts = sorted(str(one.get("host")) for one in stats.values())
+        self.expect(not stats or hosts == list(HOSTS), f"the ranks were on {hosts}")
+        left = on("b", pids_of("steady"))
+        self.expect(not left, f"left behind on b: {left}")
+        return result, stats
+
+
+def rsh() -> Path:
+    return Path(__file__).resolve().parent / "guest" / "rsh.py"
+
+
+def pids_of(program: str) -> str:
+    return f'for p in /proc/[0-9]*; do [ "$(cat $p/comm 2>/dev/null)" = {program} ] && echo ${{p#/proc/}}; done; true'
+
+
+def connect(options: argparse.Namespace) -> int:
+    # A link-local GID reaches nobody once IPv6 is off, and packets of 4096 bytes do not fit where 1500 do.
+    on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=1 && ip link set {RAIL} mtu 1500")
+    try:
+        pair = Pair(options, "ring", ["--quick"])
+        sizes = [on(host, "ibv_devinfo -d rxe0 | grep -o 'active_mtu: *[0-9]*' | grep -o '[0-9]*'") for host in HOSTS]
+        pair.expect(sizes == ["4096", "1024"], f"the ports have MTUs of {sizes}")
+        result, _ = pair.finish(verdict.Demands(np=2, moves=("sends", "recvs")))
+    finally:
+        on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=0 && ip link set {RAIL} mtu 4200")
+    return rxe.report("connect", result, pair.wrong, f", MTUs {sizes}")
+
+
+def link(host: str, state: str) -> float:
+    on(host, f"ip link set {RAIL} {state}")
+    return time.monotonic()
+
+
+def break_link(pair: Pair, host: str, seconds: float) -> tuple[float, float]:
+    down = link(host, "down")
+    time.sleep(min(0.5, seconds / 2))
+    for other in HOSTS:
+        want = "DOWN" if other == host else "ACTIVE"
+        state = rxe.port_state(other)
+        pair.expect(state == want, f"the port of {other} was {state} when the link of {host} was down")
+    time.sleep(max(0.0, down + seconds - time.monotonic()))
+    return down, link(host, "up")
+
+
+def down(options: argparse.Namespace) -> int:
+    lasts = options.times * (options.seconds + options.gap)
+    pair = Pair(options, "steady", ["--seconds", str(int(lasts + SETTLE_S + 8)), "--stalls", str(STALL_MS)],
+                timeout=lasts + 120.0)
+    flaps = []
+    if pair.under_way():
+        time.sleep(SETTLE_S)
+        for _ in range(0 if options.no_faults else options.times):
+            flaps.append(break_link(pair, options.host, options.seconds))
+            time.sleep(options.gap)
+    result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
+    window = rxe.window_s(TIMEOUT_CODE)
+    pair.expect(bool(flaps), "no link went down")
+    pair.expect(options.seconds > window, "a link that is down for less than the retry window breaks nothing")
+    pair.wrong += rxe.healed(stats)
+    costs = []
+    if flaps:
+        # Of several in quick succession only the last one is certain to be felt on its own.
+        stall = standstill(flaps[-1], stalls_of(result.output))
+        if pair.expect(stall is not None, "the application felt nothing"):
+            costs = [stall[1] - flaps[-1][1]]
+            pair.expect(costs[0] <= BEYOND_S, f"traffic went on {costs[0]:.1f} s after the link was up")
+    return rxe.report(f"link of {options.host} down {options.times} x {options.seconds} s, retry window {window:.2f} s", result,
+                      pair.wrong, f", went on {', '.join(f'{cost:.2f}' for cost in costs)} s after the link was up")
+
+
+def netem(host: str, rule: str) -> None:
+    on(host, f"tc qdisc replace dev {RAIL} root netem {rule}")
+
+
+def netem_off(host: str) -> int:
+    """Packets that were dropped."""
+    said = on(host, f"tc -s qdisc show dev {RAIL}; tc qdisc del dev {RAIL} root", check=False)
+    return int(re.search(r"dropped (\d+)", said).group(1)) if "netem" in said else 0
+
+
+def absent(options: argparse.Namespace) -> int:
+    """The ports are active when the job starts, or mend would not use them; but nothing arrives."""
+    lost = 0
+    if not options.no_faults:
+        netem("b", "loss 100%")
+    pair = Pair(options, "steady", ["--seconds", "4"])
+    try:
+        if pair.under_way(3):
+            time.sleep(2.0)
+            lost = netem_off("b")
+            if not options.no_faults:
+                break_link(pair, "a", 2.0)
+    finally:
+        netem_off("b")
+    result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
+    pair.expect(lost > 0, "no packet was lost")
+    pair.expect(result.seconds > 8.0, "connecting took no time")
+    return rxe.report("no network while the job connects", result, pair.wrong, f", {lost} packets lost")
+
+
+def disturbed(options: argparse.Namespace) -> int:
+    pair = Pair(options, "steady", ["--seconds", "12"], timeout=180.0)
+    lost = [0, 0]
+    passed = 0
+    if pair.under_way() and not options.no_faults:
+        for host in HOSTS:
+            netem(host, options.rule)
+        began = rxe.packets_sent()
+        time.sleep(8.0)
+        passed = rxe.packets_sent() - began
+        lost = [netem_off(host) for host in HOSTS]
+    result, _ = pair.finish(verdict.Demands(np=2, healthy=False))
+    pair.expect(passed > 0, "nothing moved while the network was disturbed")
+    if "loss" in options.rule:
+        pair.expect(min(lost) > 0, f"no packet was lost on one of the hosts: {lost}")
+    return rxe.report(f"netem {options.rule}, retry window {rxe.window_s(TIMEOUT_CODE):.2f} s", result, pair.wrong,
+                      f", {passed} packets, lost {lost}")
+
+
+def gid_index(host: str, address: str) -> int:
+    """Where an IPv4 address is in the GID table; -1: nowhere."""
+    pattern = "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x" % tuple(map(int, address.split(".")))
+    found = on(host, f"grep -l {pattern} /sys/class/infiniband/{rxe.DEVICE}/ports/1/gids/* || true")
+    return min((int(path.rpartition("/")[2]) for path in found.splitlines()), default=-1)
+
+
+def gid(options: argparse.Namespace) -> int:
+    address, other = "198.18.10.2", "198.18.77.2"
+    pair = Pair(options, "steady", ["--seconds", "16", "--stalls", str(STALL_MS)])
+    was = gid_index("b", address)
+    if pair.under_way() and not options.no_faults:
+        time.sleep(SETTLE_S)
+        on("b", f"ip addr del {address}/24 dev {RAIL} && ip addr add {other}/24 dev {RAIL}")
+        time.sleep(2.0)
+        on("b", f"ip addr add {address}/24 dev {RAIL} && ip addr del {other}/24 dev {RAIL}")
+    now = gid_index("b", address)
+    result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
+    pair.expect(now not in (-1, was), f"the GID was at index {was} and is at {now}")
+    pair.wrong += rxe.healed(stats)
+    return rxe.report(f"GID index {was} -> {now}", result, pair.wrong)
+
+
+def stopped(options: argparse.Namespace) -> int:
+    pair = Pair(options, "steady", ["--seconds", str(int(STOPPED_S + 8)), "--stalls", "1000"], timeout=150.0)
+    began = ended = 0.0
+    if pair.under_way() and not options.no_faults:
+        time.sleep(SETTLE_S)
+        pids = on("b", pids_of("steady")).split()
+        pair.expect(len(pids) == 1, f"processes on b: {pids}")
+        on("b", f"kill -STOP {' '.join(pids)}")
+        began = time.monotonic()
+        time.sleep(STOPPED_S)
+        on("b", f"kill -CONT {' '.join(pids)}")
+        ended = time.monotonic()
+    result, stats = pair.finish(verdict.Demands(np=2))
+    pair.expect(began > 0 and any(first < began + 1.0 and last > ended - 0.5 for first, last in stalls_of(result.output)),
+                "nobody felt that a rank was stopped")
+    misses = verdict.total(stats, "heartbeat_misses")
+    pair.expect(misses > 0, "no heartbeat stayed away")
+    return rxe.report("rank stopped", result, pair.wrong, f", {misses} heartbeats stayed away")
+
+
+def killed(options: argparse.Namespace) -> int:
+    pair = Pair(options, "steady", ["--seconds", "20"])
+    struck = 0.0
+    if pair.under_way():
+        time.sleep(SETTLE_S)
+        on("b", f"kill -KILL $({pids_of('steady')})")
+        struck = time.monotonic()
+        pair.running.process.wait(timeout=60)
+    took = time.monotonic() - struck
+    result = pair.running.finish()
+    pair.expect(result.returncode != 0, "the job ended with exit status 0")
+    pair.expect(took <= KILLED_S, f"the job ended {took:.1f} s after a rank was killed")
+    pair.expect("signal 9" in result.output, "nobody said that a process was killed")
+    left = on("b", pids_of("steady"))
+    pair.expect(not left and not result.left_processes, f"left behind: {left} {result.left_processes}")
+    return rxe.report("rank killed", result, pair.wrong, f", ended after {took:.1f} s")
+
+
+MODES = {"connect": connect, "down": down, "absent": absent, "netem": disturbed, "gid": gid, "stopped": stopped,
+         "killed": killed}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("build", type=Path)
+    add("mode", choices=sorted(MODES))
+    add("--host", choices=HOSTS, default="b")
+    add("--seconds", type=float, default=5.0)
+    add("--times", type=int, default=1)
+    add("--gap", type=float, default=1.0, help="seconds between two outages")
+    add("--rule", default="loss 1%")
+    add("--no-faults", action="store_true")
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    return MODES[options.mode](options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
