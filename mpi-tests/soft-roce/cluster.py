@@ -72,10 +72,10 @@ class Cluster:
             return
         supervisor.stop(self.plan.directory)
         began = time.monotonic()
-        supervisor.start(self.plan, self.idle_s)
+        process = supervisor.start(self.plan, self.idle_s)
         while missing := [host for host in self.plan.hosts if not (self.plan.share / host / "ready").exists()]:
             self.alive()
-            if supervisor.running(self.plan.directory) is None:
+            if process.poll() is not None:
                 raise ClusterError(f"the guests ended while they booted\n{self.consoles()}")
             if time.monotonic() - began > limit:
                 raise ClusterError(f"guest {' and '.join(missing)} not up after {limit:.0f} s\n{self.consoles()}")
