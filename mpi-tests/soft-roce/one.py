@@ -53,7 +53,7 @@ def run_broken(options: argparse.Namespace) -> int:
 
 
 def run_unit(options: argparse.Namespace) -> int:
-    [program] = options.build.glob(f"tests/unit/*/{options.name}")
+    program = options.build / "bin" / options.name
     env = {**os.environ, "MEND_TEST_VERBS_LIBRARY": "libibverbs.so.1"}
     return subprocess.run([program], env=env, timeout=options.timeout, check=False).returncode
 

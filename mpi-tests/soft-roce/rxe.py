@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +9,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "guest"))
+import rsh  # noqa: E402
 
 DEVICE = "rxe0"
 RAIL = "rail0"
@@ -64,12 +65,13 @@ def report(name: str, result: jobs.Result, wrong: list[str], more: str = "") -> 
 
 
 def on(host: str, command: str, check: bool = True) -> str:
-    """Runs a command on a guest, this one or the other."""
-    words = ["bash", "-c", command] if host == os.uname().nodename else [os.environ["MEND_RSH"], host, command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    if check and done.returncode != 0:
-        raise RuntimeError(f"{host}: {command}: status {done.returncode}: {done.stdout}{done.stderr}")
-    return done.stdout.strip()
+    """Runs a command on a guest, this one or the other; without a program in between, so that it happens now."""
+    said = bytearray()
+    status = rsh.call(host, command, said.extend)
+    text = said.decode(errors="replace").strip()
+    if check and status != 0:
+        raise RuntimeError(f"{host}: {command}: status {status}: {text}")
+    return text
 
 
 def port_state(host: str) -> str:

@@ -88,7 +88,7 @@ def connect(options: argparse.Namespace) -> int:
     on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=1 && ip link set {RAIL} mtu 1500")
     try:
         pair = Pair(options, "ring", ["--quick"])
-        sizes = [on(host, "ibv_devinfo -d rxe0 | grep -o 'active_mtu: *[0-9]*' | grep -o '[0-9]*'") for host in HOSTS]
+        sizes = [on(host, "ibv_devinfo -d rxe0 | sed -n 's/.*active_mtu:[[:space:]]*\\([0-9]*\\).*/\\1/p'") for host in HOSTS]
         pair.expect(sizes == ["4096", "1024"], f"the ports have MTUs of {sizes}")
         result, _ = pair.finish(verdict.Demands(np=2, moves=("sends", "recvs")))
     finally:
@@ -97,8 +97,10 @@ def connect(options: argparse.Namespace) -> int:
 
 
 def link(host: str, state: str) -> float:
+    """When it was told to; what follows is counted from then."""
+    now = time.monotonic()
     on(host, f"ip link set {RAIL} {state}")
-    return time.monotonic()
+    return now
 
 
 def break_link(pair: Pair, host: str, seconds: float) -> tuple[float, float]:
