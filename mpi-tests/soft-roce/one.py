@@ -4,7 +4,6 @@
   one.py BUILD program NAME [--np N] [--expect COUNTERS] -- ARG...   a program of mpi-tests, its data verified, mend's counters judged
   one.py BUILD broken NAME --ranks 0[,1] [--no-faults] -- ARG...     the same while queue pairs of these ranks are broken
   one.py BUILD unit NAME                                             a unit test that can run on any device
-  one.py BUILD setup                                                 configure-scripts/soft-roce: finds what is missing, mends it
 
 A queue pair is broken behind mend's back: mend loads libibverbs through a library (breaker.cpp) that moves it to ERR. With
 ranks 0,1 both ends of the connection break in the same instant. --no-faults breaks nothing and must fail.
@@ -25,7 +24,6 @@ from rxe import jobs, verdict  # noqa: E402
 
 TIMEOUT_CODE = 14  # a peer whose queue pair is gone is noticed after half a second
 LEAST_HITS = 2
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_program(options: argparse.Namespace) -> int:
@@ -58,27 +56,11 @@ def run_unit(options: argparse.Namespace) -> int:
     return subprocess.run([program], env=env, timeout=options.timeout, check=False).returncode
 
 
-def run_setup(_: argparse.Namespace) -> int:
-    """The device is gone, is found missing, is made again, is found."""
-    script = [str(ROOT / "configure-scripts" / "soft-roce"), "--netdev", rxe.RAIL, "--device", rxe.DEVICE]
-    wrong = []
-    for what, words, want, status in (
-            ("remove", ["--remove"], "removed", 0), ("check without", ["--check"], "has no soft-RoCE device", 1),
-            ("set up", [], "added", 0), ("check", ["--check"], f"{rxe.DEVICE} on {rxe.RAIL}", 0)):
-        done = subprocess.run([*script, *words], capture_output=True, text=True, timeout=60, check=False)
-        print(f"--- {what}: status {done.returncode}\n{done.stdout}{done.stderr}")
-        if done.returncode != status or want not in done.stdout:
-            wrong.append(f"{what}: status {done.returncode}, want {status} and '{want}'")
-    for line in wrong:
-        print(f"soft-roce FAILED: {line}")
-    return 1 if wrong else 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("build", type=Path)
-    add("mode", choices=("program", "broken", "unit", "setup"))
+    add("mode", choices=("program", "broken", "unit"))
     add("name", nargs="?", default="")
     add("--np", type=int, default=2)
     add("--expect", default="sends,recvs", help="counters that must move")
@@ -92,7 +74,7 @@ def main() -> int:
     options = parser.parse_args(words[:at])
     options.args = words[at + 1:]
     options.build = options.build.resolve()
-    return {"program": run_program, "broken": run_broken, "unit": run_unit, "setup": run_setup}[options.mode](options)
+    return {"program": run_program, "broken": run_broken, "unit": run_unit}[options.mode](options)
 
 
 if __name__ == "__main__":
