@@ -12,9 +12,11 @@ inline const char* device_library() {
   return named != nullptr ? named : SOFTHCA_LIBRARY;
 }
 
+inline bool is_embedded() { return std::getenv("MEND_TEST_VERBS_LIBRARY") == nullptr; }
+
 // Until what was sent has arrived. The embedded device executes a request when it is posted.
 inline std::chrono::milliseconds time_to_arrive() {
-  return std::chrono::milliseconds(std::getenv("MEND_TEST_VERBS_LIBRARY") != nullptr ? 50 : 0);
+  return std::chrono::milliseconds(is_embedded() ? 0 : 50);
 }
 
 }  // namespace mend::test
