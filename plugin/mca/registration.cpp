@@ -1,5 +1,7 @@
 #include "plugin/mca/registration.h"
 
+#include <malloc.h>
+
 #include <cerrno>
 #include <new>
 
@@ -54,6 +56,9 @@ const ops::LocalKeys& local_keys_of(const mca_btl_base_registration_handle_t& ha
 }
 
 std::unique_ptr<RegistrationCache> RegistrationCache::create(conn::Transport& transport) {
+  // Open MPI's hooks see munmap, but not a heap that glibc trims. The cache would keep the pages it
+  // had, and the device deliver into them what nobody sees when the heap has grown again.
+  mallopt(M_TRIM_THRESHOLD, -1);
   std::unique_ptr<RegistrationCache> cache(new RegistrationCache(transport));
   mca_rcache_base_resources_t resources{};
   resources.cache_name = const_cast<char*>("mend");
