@@ -28,7 +28,7 @@ namespace {
 class EmbeddedRail : public testing::Test {
  protected:
   void SetUp() override {
-    auto api = verbs::load(test::device_library());
+    auto api = verbs::load(test::device_library(SOFTHCA_LIBRARY));
     ASSERT_TRUE(api) << api.error().message;
     auto devices = verbs::DeviceList::query(**api);
     ASSERT_TRUE(devices) << devices.error().message;

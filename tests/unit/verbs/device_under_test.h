@@ -7,9 +7,9 @@
 
 namespace mend::test {
 
-inline const char* device_library() {
+inline const char* device_library(const char* embedded) {
   const char* named = std::getenv("MEND_TEST_VERBS_LIBRARY");
-  return named != nullptr ? named : SOFTHCA_LIBRARY;
+  return named != nullptr ? named : embedded;
 }
 
 inline bool is_embedded() { return std::getenv("MEND_TEST_VERBS_LIBRARY") == nullptr; }

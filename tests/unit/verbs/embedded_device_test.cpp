@@ -9,9 +9,9 @@ namespace mend::verbs {
 namespace {
 
 TEST(EmbeddedDevice, LoadsOnce) {
-  const auto first = load(test::device_library());
+  const auto first = load(test::device_library(SOFTHCA_LIBRARY));
   ASSERT_TRUE(first) << first.error().message;
-  const auto second = load(test::device_library());
+  const auto second = load(test::device_library(SOFTHCA_LIBRARY));
   ASSERT_TRUE(second);
   EXPECT_EQ(*first, *second);
   EXPECT_NE((*first)->query_gid_ex, nullptr);
@@ -19,7 +19,7 @@ TEST(EmbeddedDevice, LoadsOnce) {
 }
 
 TEST(EmbeddedDevice, Answers) {
-  const auto api = load(test::device_library());
+  const auto api = load(test::device_library(SOFTHCA_LIBRARY));
   ASSERT_TRUE(api) << api.error().message;
   const auto devices = DeviceList::query(**api);
   ASSERT_TRUE(devices) << devices.error().message;
