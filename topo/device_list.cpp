@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "topo/split.h"
+
 namespace mend::topo {
 namespace {
 
@@ -65,12 +67,10 @@ bool name_less(const std::string& a, const std::string& b) {
 Result<std::vector<Selector>> parse_device_list(const std::string& text) {
   std::vector<Selector> list;
   if (trim(text).empty()) return list;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t comma = std::min(text.find(',', start), text.size());
-    Result<Selector> selector = parse_selector(trim(text.substr(start, comma - start)));
+  for (const std::string& word : split(text, ',')) {
+    Result<Selector> selector = parse_selector(trim(word));
     if (!selector) return tl::unexpected(selector.error());
     list.push_back(*selector);
-    start = comma + 1;
   }
   return list;
 }

@@ -81,7 +81,7 @@ RankPlan all_as_given(std::size_t candidates) {
 RankPlan one_in_turn(std::span<const RankedNic> ranked, std::size_t me, std::size_t ranks) {
   RankPlan plan;
   plan.turn = static_cast<unsigned>(me);
-  plan.sharing = static_cast<unsigned>(std::max<std::size_t>(ranks, 1));
+  plan.sharing = static_cast<unsigned>(ranks);
   for (const RankedNic& nic : ranked)
     if (nic.index == me % ranked.size()) plan.rails.push_back(nic);
   return plan;
@@ -89,53 +89,39 @@ RankPlan one_in_turn(std::span<const RankedNic> ranked, std::size_t me, std::siz
 
 }  // namespace
 
-RankPlan plan_rank(const Snapshot& snapshot, std::span<const std::string> candidates, Policy policy,
-                   std::span<const std::optional<Binding>> bindings, std::size_t me) {
-  if (policy == Policy::None) return all_as_given(candidates.size());
-  const Binding mine = me < bindings.size() && bindings[me] ? *bindings[me] : snapshot.process;
-  const std::vector<RankedNic> ranked = rank_nics(snapshot, candidates, mine);
-  if (policy == Policy::Spread) return one_in_turn(ranked, me, bindings.size());
-  const auto near = nearest(ranked);
-  const std::vector<std::size_t> shared = indices(near);
-  RankPlan plan;
-  plan.sharing = 0;
-  for (std::size_t rank = 0; rank < std::max(bindings.size(), me + 1); ++rank) {
-    const bool known = rank != me && rank < bindings.size() && bindings[rank];
-    const bool same =
-        !known || indices(nearest(rank_nics(snapshot, candidates, *bindings[rank]))) == shared;
-    if (!same) continue;
-    ++plan.sharing;
-    if (rank < me) ++plan.turn;
-  }
-  plan.rails = in_turn(near, plan.turn);
-  return plan;
-}
-
 std::vector<RankPlan> plan_node(const Snapshot& snapshot, std::span<const std::string> candidates,
                                 Policy policy, std::span<const Binding> bindings) {
   std::vector<RankPlan> plans;
-  std::map<std::vector<std::size_t>, unsigned> sharing;
-  std::vector<std::vector<std::size_t>> shared;
+  std::map<std::vector<std::size_t>, unsigned> sharing;  // how many begin with these, so far
+  std::vector<unsigned*> shared;                         // by rank, for Near
   for (std::size_t me = 0; me < bindings.size(); ++me) {
     if (policy == Policy::None) {
       plans.push_back(all_as_given(candidates.size()));
       continue;
     }
-    // Of an empty binding, too: nobody asks where this process itself is bound.
     const std::vector<RankedNic> ranked = rank_nics(snapshot, candidates, bindings[me]);
     if (policy == Policy::Spread) {
       plans.push_back(one_in_turn(ranked, me, bindings.size()));
       continue;
     }
     const auto near = nearest(ranked);
-    shared.push_back(indices(near));
+    shared.push_back(&sharing[indices(near)]);
     RankPlan plan;
-    plan.turn = sharing[shared.back()]++;
+    plan.turn = (*shared.back())++;
     plan.rails = in_turn(near, plan.turn);
     plans.push_back(std::move(plan));
   }
-  for (std::size_t me = 0; me < shared.size(); ++me) plans[me].sharing = sharing[shared[me]];
+  for (std::size_t me = 0; me < shared.size(); ++me) plans[me].sharing = *shared[me];
   return plans;
+}
+
+RankPlan plan_rank(const Snapshot& snapshot, std::span<const std::string> candidates, Policy policy,
+                   std::span<const std::optional<Binding>> bindings, std::size_t me) {
+  const Binding mine = me < bindings.size() && bindings[me] ? *bindings[me] : snapshot.process;
+  std::vector<Binding> all(std::max(bindings.size(), me + 1), mine);
+  for (std::size_t rank = 0; rank < bindings.size(); ++rank)
+    if (bindings[rank]) all[rank] = *bindings[rank];
+  return plan_node(snapshot, candidates, policy, all)[me];
 }
 
 }  // namespace mend::topo

@@ -84,16 +84,41 @@ Result<Topology> open_topology(const Source& source) {
   return t;
 }
 
+tl::unexpected<Error> no_cpu_list(const std::string& text) {
+  return fail(EINVAL, "CPU list", "\"" + text + "\" is no list of CPUs, as in 0-3,8");
+}
+
+// hwloc makes room for any CPU number that it reads.
+std::size_t longest_number(const std::string& text) {
+  std::size_t longest = 0, digits = 0;
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    longest = std::max(longest, digits);
+  }
+  return longest;
+}
+
+// May have no end ("4-").
+Result<Bitmap> read_cpu_list(const std::string& text) {
+  constexpr std::size_t kLongest = 1 << 16;
+  constexpr std::size_t kMostDigits = 5;
+  constexpr int kLastCpu = (1 << 16) - 1;
+  const bool shaped = text.size() < kLongest && !text.empty() && text.front() != '-' &&
+                      text.find_first_not_of("0123456789,-") == std::string::npos &&
+                      longest_number(text) <= kMostDigits;
+  Bitmap set(hwloc_bitmap_alloc());
+  if (!shaped || hwloc_bitmap_list_sscanf(set.get(), text.c_str()) != 0 ||
+      hwloc_bitmap_last(set.get()) > kLastCpu)
+    return no_cpu_list(text);
+  return set;
+}
+
 // Where the process may run, in the numbering of the topology. A topology from a file is taken to
 // describe this node if its CPU numbers fit, which is what launchers that hand out HWLOC_XMLFILE
 // mean.
-Bitmap process_cpus(hwloc_topology_t t, const Source& source) {
+Result<Bitmap> process_cpus(hwloc_topology_t t, const Source& source) {
+  if (!source.binding.empty()) return read_cpu_list(source.binding);
   Bitmap cpus(hwloc_bitmap_alloc());
-  if (!source.binding.empty()) {
-    if (hwloc_bitmap_list_sscanf(cpus.get(), source.binding.c_str()) == 0) return cpus;
-    hwloc_bitmap_zero(cpus.get());
-    return cpus;
-  }
   if (hwloc_topology_is_thissystem(t) != 0 &&
       hwloc_get_cpubind(t, cpus.get(), HWLOC_CPUBIND_PROCESS) == 0)
     return cpus;
@@ -296,10 +321,6 @@ void Snapshot::add_device(const std::string& device, int numa_os_index) {
 }
 
 Result<Snapshot> load(const Source& source) {
-  const bool open_end = !source.binding.empty() && source.binding.back() == '-';
-  if (!source.binding.empty() && !open_end)
-    if (const auto cpus = parse_cpu_list(source.binding); !cpus)
-      return tl::unexpected(cpus.error());
   Result<Topology> topology = open_topology(source);
   if (!topology) return tl::unexpected(topology.error());
   const hwloc_topology_t t = topology->get();
@@ -309,9 +330,10 @@ Result<Snapshot> load(const Source& source) {
   read_latency(t, snapshot);
   if (snapshot.latency.empty()) read_memory_latency(t, snapshot);
   read_devices(t, snapshot);
-  const Bitmap cpus = process_cpus(t, source);
-  hwloc_bitmap_and(cpus.get(), cpus.get(), hwloc_topology_get_complete_cpuset(t));
-  snapshot.process = snapshot.nodes_of(numbers(cpus.get()));
+  const auto cpus = process_cpus(t, source);
+  if (!cpus) return tl::unexpected(cpus.error());
+  hwloc_bitmap_and(cpus->get(), cpus->get(), hwloc_topology_get_complete_cpuset(t));
+  snapshot.process = snapshot.nodes_of(numbers(cpus->get()));
   return snapshot;
 }
 
@@ -329,31 +351,11 @@ Result<Snapshot> load_untrusted(const Source& source) {
   return load(source);
 }
 
-namespace {
-
-// hwloc makes room for any CPU number that it reads.
-std::size_t longest_number(const std::string& text) {
-  std::size_t longest = 0, digits = 0;
-  for (const char c : text) {
-    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
-    longest = std::max(longest, digits);
-  }
-  return longest;
-}
-
-}  // namespace
-
 Result<std::vector<unsigned>> parse_cpu_list(const std::string& text) {
-  constexpr std::size_t kLongest = 1 << 16;
-  constexpr int kLastCpu = (1 << 16) - 1;
-  const Bitmap set(hwloc_bitmap_alloc());
-  const bool shaped = text.size() < kLongest && !text.empty() && text.front() != '-' &&
-                      text.find_first_not_of("0123456789,-") == std::string::npos &&
-                      longest_number(text) <= 5;
-  if (!shaped || hwloc_bitmap_list_sscanf(set.get(), text.c_str()) != 0 ||
-      hwloc_bitmap_weight(set.get()) <= 0 || hwloc_bitmap_last(set.get()) > kLastCpu)
-    return fail(EINVAL, "CPU list", "\"" + text + "\" is no list of CPUs, as in 0-3,8");
-  return numbers(set.get());
+  const auto set = read_cpu_list(text);
+  if (!set) return tl::unexpected(set.error());
+  if (hwloc_bitmap_weight(set->get()) <= 0) return no_cpu_list(text);  // empty, or without end
+  return numbers(set->get());
 }
 
 }  // namespace mend::topo

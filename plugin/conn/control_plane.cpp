@@ -60,6 +60,7 @@ ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upc
       host_(self.host),
       fsm_config_(make_fsm_config(params)),
       rails_(rails),
+      published_(describe_rails()),
       frags_(frags),
       registry_(registry),
       cells_(registry),
@@ -108,7 +109,7 @@ std::uint64_t ControlPlane::random() {
   return random_();
 }
 
-std::vector<RailAddress> ControlPlane::own_rails() const {
+std::vector<RailAddress> ControlPlane::describe_rails() const {
   std::vector<RailAddress> rails;
   for (const RailUnit& unit : rails_) {
     const PortView port = unit.rail->port();
@@ -134,7 +135,7 @@ std::vector<std::byte> ControlPlane::modex() const {
   ModexInfo info;
   info.boot = self_.boot;
   info.job_key = self_.job_key;
-  info.rails = own_rails();
+  info.rails = published_;
   return encode_modex(info);
 }
 
@@ -182,7 +183,7 @@ Result<Peer*> ControlPlane::add_peer(std::uint32_t jobid, std::uint32_t rank,
 
 Result<void> ControlPlane::make_connections(Peer& peer) {
   const bool leads = role_of(jobid_, self_.rank, peer.jobid, peer.rank) == Role::Leader;
-  const std::vector<RailAddress> own = own_rails();
+  const std::vector<RailAddress>& own = published_;
   const std::vector<RailAddress>& theirs = peer.modex.rails;
   const std::vector<RailPair> pairs = leads ? pair_rails(own, theirs, peer.host == host_)
                                             : pair_rails(theirs, own, peer.host == host_);

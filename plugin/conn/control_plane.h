@@ -107,7 +107,7 @@ class ControlPlane {
 
   Result<void> make_connections(Peer& peer);
   void tend_pool_at(RailUnit& unit, TimeNs when);
-  std::vector<RailAddress> own_rails() const;
+  std::vector<RailAddress> describe_rails() const;
   Result<void> make_connection(Peer& peer, std::uint32_t my_rail, const RailAddress& remote);
   void on_control_readable(std::size_t rail);
   void on_datagram(std::size_t rail, std::span<const std::byte> bytes, const UdSource& source);
@@ -136,6 +136,7 @@ class ControlPlane {
   SelfName self_;
   FsmConfig fsm_config_;
   std::vector<RailUnit>& rails_;
+  const std::vector<RailAddress> published_;  // what the modex says of them, whatever changes later
   ops::FragPool& frags_;
   MemoryRegistry& registry_;
   AckCells cells_;

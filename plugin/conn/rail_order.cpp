@@ -14,16 +14,14 @@
 namespace mend::conn {
 namespace {
 
-int driver_numa_node(const ChosenPort& port) {
-  return verbs::numa_node_of(*port.nic->context()->device);
-}
+int driver_numa_node(const Nic& nic) { return verbs::numa_node_of(*nic.context()->device); }
 
 // The embedded device has no place unless its configuration gives it one, and then reading the
 // machine, which takes some ten milliseconds, decides nothing.
 bool has_a_place(const Devices& devices) {
   if (devices.kind != DeviceKind::Softhca || std::getenv("HWLOC_XMLFILE") != nullptr) return true;
   return std::any_of(devices.ports.begin(), devices.ports.end(),
-                     [](const ChosenPort& port) { return driver_numa_node(port) >= 0; });
+                     [](const ChosenPort& port) { return driver_numa_node(*port.nic) >= 0; });
 }
 
 std::vector<std::optional<topo::Binding>> bindings_of(const topo::Snapshot& snapshot,
@@ -47,8 +45,7 @@ std::string words_of(const topo::Snapshot& snapshot, const topo::Binding& bindin
   return words.empty() ? "no NUMA node" : "NUMA " + words;
 }
 
-}  // namespace
-
+// Empty where it cannot be read or does not matter.
 topo::Snapshot look_at_machine(const Devices& devices) {
   if (!has_a_place(devices)) return {};
   auto snapshot = topo::load();
@@ -56,11 +53,16 @@ topo::Snapshot look_at_machine(const Devices& devices) {
     log(LogLevel::Info, "the topology is unknown: " + snapshot.error().message);
     return {};
   }
-  for (const ChosenPort& port : devices.ports) {
-    const std::string& name = port.nic->name();
-    if (snapshot->find(name) == nullptr) snapshot->add_device(name, driver_numa_node(port));
-  }
+  add_unknown_devices(devices, *snapshot);
   return std::move(*snapshot);
+}
+
+}  // namespace
+
+void add_unknown_devices(const Devices& devices, topo::Snapshot& snapshot) {
+  for (const auto& nic : devices.nics)
+    if (snapshot.find(nic->name()) == nullptr)
+      snapshot.add_device(nic->name(), driver_numa_node(*nic));
 }
 
 void order_by_place(const Params& params, const Identity& self, Devices& devices) {

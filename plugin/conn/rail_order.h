@@ -9,9 +9,8 @@
 
 namespace mend::conn {
 
-// The machine, with the devices that only their drivers know the place of; empty where it cannot be
-// read or does not matter.
-topo::Snapshot look_at_machine(const Devices& devices);
+// Adds the opened devices that hwloc does not know, where their drivers say they are.
+void add_unknown_devices(const Devices& devices, topo::Snapshot& snapshot);
 
 // Reorders and shortens devices.ports, and fills in where each is. Says in the log what was chosen
 // and why. Where the topology cannot be read, all ports count as equally near.

@@ -14,6 +14,7 @@
 #include "plugin/mca/pvars.h"
 #include "plugin/mca/stats.h"
 #include "plugin/mca/tell_user.h"
+#include "topo/split.h"
 
 #include <fmt/format.h>
 
@@ -50,16 +51,6 @@ std::string environment(std::initializer_list<const char*> names, const std::str
 // singleton's.
 bool everybody_is_here() { return compat::job_size() <= compat::local_peers() + 1; }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t start = 0; start <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, start), text.size());
-    parts.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return parts;
-}
-
 conn::Identity identity() {
   conn::Identity self;
   const std::string job = "job " + std::to_string(OPAL_PROC_MY_NAME.jobid);
@@ -77,7 +68,7 @@ conn::Identity identity() {
   self.local_rank = static_cast<std::uint32_t>(opal_process_info.my_local_rank);
   const std::string& test_bindings = settings().conn.test_bindings;
   self.local_bindings =
-      test_bindings.empty() ? compat::local_bindings() : split(test_bindings, '/');
+      test_bindings.empty() ? compat::local_bindings() : topo::split(test_bindings, '/');
   return self;
 }
 

@@ -39,9 +39,6 @@ std::vector<PortRow> described_ports(const topo::Snapshot& snapshot) {
       rows.push_back(row);
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const PortRow& a, const PortRow& b) {
-    return topo::name_less(a.device, b.device);
-  });
   return rows;
 }
 
@@ -82,15 +79,9 @@ Result<Machine> this_machine(const topo::Source& source, const conn::Params& par
   const auto devices = conn::active_ports(all, conn::Identity{});
   if (!devices && devices.error().code != ENODEV) return tl::unexpected(devices.error());
   if (devices) {
-    for (const auto& nic : devices->nics) {
-      add_ports_of(*nic, machine.ports);
-      if (machine.snapshot.find(nic->name()) == nullptr)
-        machine.snapshot.add_device(nic->name(), verbs::numa_node_of(*nic->context()->device));
-    }
+    for (const auto& nic : devices->nics) add_ports_of(*nic, machine.ports);
+    conn::add_unknown_devices(*devices, machine.snapshot);
   }
-  std::stable_sort(
-      machine.ports.begin(), machine.ports.end(),
-      [](const PortRow& a, const PortRow& b) { return topo::name_less(a.device, b.device); });
   return machine;
 }
 
@@ -122,6 +113,9 @@ Result<Machine> look_at(const topo::Source& source, const conn::Params& params) 
     machine = this_machine(source, params);
     if (!machine) return machine;
   }
+  std::stable_sort(
+      machine->ports.begin(), machine->ports.end(),
+      [](const PortRow& a, const PortRow& b) { return topo::name_less(a.device, b.device); });
   if (auto selected = select(machine->ports, params); !selected)
     return tl::unexpected(selected.error());
   for (PortRow& row : machine->ports) place(row, machine->snapshot);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "plugin/verbs/types.h"
+#include "topo/split.h"
 
 namespace mend::info {
 namespace {
@@ -101,12 +102,10 @@ Result<std::vector<RankRow>> preview(const Machine& machine, unsigned ranks,
 Result<std::vector<RankRow>> preview_bindings(const Machine& machine, const std::string& lists,
                                               topo::Policy policy) {
   std::vector<Cpus> cpus;
-  for (std::size_t start = 0; start <= lists.size();) {
-    const std::size_t end = std::min(lists.find('/', start), lists.size());
-    auto list = topo::parse_cpu_list(lists.substr(start, end - start));
+  for (const std::string& text : topo::split(lists, '/')) {
+    auto list = topo::parse_cpu_list(text);
     if (!list) return tl::unexpected(list.error());
     cpus.push_back(std::move(*list));
-    start = end + 1;
   }
   return planned(machine, cpus, policy);
 }

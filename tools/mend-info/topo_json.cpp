@@ -19,8 +19,8 @@ Json device_json(const PortRow& port) {
           {"state", port.state}};
 }
 
-Json rank_json(const Machine& machine, const RankRow& row) {
-  const auto usable = machine.usable();
+Json rank_json(const Machine& machine, const std::vector<const PortRow*>& usable,
+               const RankRow& row) {
   Json rails = Json::array();
   for (const topo::RankedNic& nic : row.plan.rails)
     rails.push_back({{"rail", usable[nic.index]->name()}, {"distance", nic.distance}});
@@ -38,7 +38,9 @@ Json rank_json(const Machine& machine, const RankRow& row) {
 std::string as_json(const TopoView& view) {
   Json all{{"devices", Json::array()}, {"ranks", Json::array()}};
   for (const PortRow& port : view.machine.ports) all["devices"].push_back(device_json(port));
-  for (const RankRow& row : view.ranks) all["ranks"].push_back(rank_json(view.machine, row));
+  const auto usable = view.machine.usable();
+  for (const RankRow& row : view.ranks)
+    all["ranks"].push_back(rank_json(view.machine, usable, row));
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -217,33 +217,33 @@ TEST(Backoff, EpochsThatBreakAtOnceAreNotRetriedAtOnce) {
   EXPECT_EQ(done(steady, EventKind::FenceDone).names(), "PrepareQp");
 }
 
+// A leader whose epochs have not held for 100 s loses the link, and its fence ends with `sample`.
+Result fenced_after_many(Fsm& f, const FenceSample& sample, TimeNs now) {
+  f = machine(Role::Leader, State::Replaying);
+  f.sample = FenceSample{Seq{7}, Seq{5}, Seq{9}};
+  f.epoch_tries = 9;
+  f.outage_since = kStart - 100 * kSecond;
+  run(f, EventKind::LinkLost, kCur, kStart);
+  Event fenced = work_event(EventKind::FenceDone, f.work);
+  fenced.sample = sample;
+  return run(f, fenced, now);
+}
+
 // A job whose queue pairs break all the time was slowed to one epoch every 2 s, and given up after
 // max_outage, although every epoch carried messages: what moved data in either direction did not
 // fail.
 TEST(Backoff, EpochsThatMoveDataAreFollowedAtOnceAndBeginTheOutageAnew) {
   for (const auto& moved :
        {FenceSample{Seq{8}, Seq{5}, Seq{9}}, FenceSample{Seq{7}, Seq{6}, Seq{9}}}) {
-    Fsm f = machine(Role::Leader, State::Replaying);
-    f.sample = FenceSample{Seq{7}, Seq{5}, Seq{9}};
-    f.epoch_tries = 9;
-    f.outage_since = kStart - 100 * kSecond;
-    run(f, EventKind::LinkLost, kCur, kStart);
-    Event fenced = work_event(EventKind::FenceDone, f.work);
-    fenced.sample = moved;
-    EXPECT_EQ(run(f, fenced, kStart + kSecond).names(), "PrepareQp");
+    Fsm f;
+    EXPECT_EQ(fenced_after_many(f, moved, kStart + kSecond).names(), "PrepareQp");
     EXPECT_EQ(deadline_of(f), kStart + kit_config().max_outage) << "from the break, not its fence";
   }
 }
 
 TEST(Backoff, EpochsThatMoveNothingAreNot) {
-  Fsm f = machine(Role::Leader, State::Replaying);
-  f.sample = FenceSample{Seq{7}, Seq{5}, Seq{9}};
-  f.epoch_tries = 9;
-  f.outage_since = kStart - 100 * kSecond;
-  run(f, EventKind::LinkLost, kCur, kStart);
-  Event fenced = work_event(EventKind::FenceDone, f.work);
-  fenced.sample = FenceSample{Seq{7}, Seq{5}, Seq{30}};  // more was submitted, nothing arrived
-  EXPECT_EQ(run(f, fenced, kStart).names(), "");
+  Fsm f;  // more was submitted, nothing arrived
+  EXPECT_EQ(fenced_after_many(f, FenceSample{Seq{7}, Seq{5}, Seq{30}}, kStart).names(), "");
   EXPECT_EQ(deadline_of(f), kStart - 100 * kSecond + kit_config().max_outage);
 }
 
