@@ -55,6 +55,20 @@ quick_test(rma 2 two_rails)
 # ranks this program waited for ever when their fragments were striped (plugin/mca/descriptors.h).
 quick_test(datatypes 3 two_rails)
 
+# What Open MPI takes for several hosts. Only then do windows keep their own counters in registered memory and reach them
+# with atomics: with handles of another size than a multiple of 8 those were not aligned, and every one failed.
+foreach(run "ring 2 2" "rma 2 2" "rma 4 2" "fetch_sum 2 2" "put_notify 2 2" "pingpong 2 2" "collectives 4 2" "comms 3 3"
+        "datatypes 2 2")
+  separate_arguments(run)
+  list(POP_FRONT run program np count)
+  mend_mpi_test(${program} ${np} SUFFIX .hosts${count} LABELS quick ARGS --quick ${arguments_${program}}
+    OPTIONS ${expect_${program}} --hosts ${count})
+endforeach()
+foreach(program IN LISTS matrix_programs)
+  mend_mpi_test(${program} 4 SUFFIX .hosts2 LABELS full TIMEOUT 400 ARGS ${arguments_${program}}
+    OPTIONS ${expect_${program}} --hosts 2)
+endforeach()
+
 # The closing words: each variant of saying them, at two sizes.
 foreach(word small burst large late allto0 ssend self none)
   set(options --expect sends,recvs)
@@ -106,7 +120,7 @@ function(fire_test name)
     --least ${arg_LEAST} --seed ${arg_SEED} --timeout ${arg_TIMEOUT} ${arg_OPTIONS} -- ${arg_ARGS})
   math(EXPR limit "${arg_TIMEOUT} + 60")
   set_tests_properties(mpi.fire.${name} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${limit} RESOURCE_LOCK mpi
-    PROCESSORS 2)
+    PROCESSORS 2 SKIP_RETURN_CODE 77)
 endfunction()
 
 foreach(run "ring 2 storm" "ring 3 both" "ring 2 handshake" "pingpong 2 lost_acks" "flood 4 storm" "matching 2 onesided"
@@ -118,6 +132,12 @@ foreach(run "ring 2 storm" "ring 3 both" "ring 2 handshake" "pingpong 2 lost_ack
   list(GET run 1 np)
   list(GET run 2 schedule)
   fire_test(${program}.np${np}.${schedule} PROGRAM ${program} NP ${np} SCHEDULE ${schedule}
+    ARGS --quick ${arguments_${program}})
+endforeach()
+foreach(run "rma 2 storm" "fetch_sum 2 storm" "put_notify 2 onesided")
+  separate_arguments(run)
+  list(POP_FRONT run program np schedule)
+  fire_test(${program}.hosts2.np${np}.${schedule} PROGRAM ${program} NP ${np} SCHEDULE ${schedule} OPTIONS --hosts 2
     ARGS --quick ${arguments_${program}})
 endforeach()
 foreach(program IN LISTS matrix_programs)

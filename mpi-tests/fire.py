@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import hosts  # noqa: E402
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 from run_mpi import program_path, shorten  # noqa: E402
@@ -69,7 +70,7 @@ def read_hits(directory: Path) -> Hits:
 
 
 def judge(options: argparse.Namespace, result: jobs.Result, hits: Hits) -> list[str]:
-    demands = verdict.Demands(np=options.np, healthy=False, idle=options.idle, quiet=False,
+    demands = verdict.Demands(np=options.np, healthy=False, idle=options.idle, quiet=False, hosts=options.hosts,
                               moves=tuple(word for word in options.expect.split(",") if word))
     wrong = verdict.faults(result, demands)
     stats, _ = verdict.ledger(result)
@@ -98,11 +99,15 @@ def main() -> int:
     add("--timeout", type=float, default=60.0, help="seconds")
     add("--expect", default="", help="counters that must move: sends,puts,gets,atomics")
     add("--idle", action="store_true", help="the program itself sends nothing between ranks")
+    add("--hosts", type=int, default=1, help="as of run_mpi.py")
     add("--mca", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"))
     add("--no-faults", action="store_true", help="the same without faults: must fail")
     add("args", nargs="*", help="arguments of the program, after --")
     options = parser.parse_args()
     build = options.build.resolve()
+    if options.hosts > 1 and (reason := hosts.missing()):
+        print(f"fire SKIPPED: {reason}")
+        return 77
     faults = f"seed={options.seed}; {SCHEDULES[options.schedule]}"
     with tempfile.TemporaryDirectory(prefix="mend-fire-") as directory:
         env = {"SOFTHCA_FAULT_LOG": f"{directory}/faults"}
@@ -110,7 +115,7 @@ def main() -> int:
             env["SOFTHCA_FAULTS"] = faults
         job = jobs.Job(build=build, np=options.np, program=program_path(build, options.program), args=options.args,
                        mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), *[tuple(pair) for pair in options.mca]],
-                       env=env, timeout=options.timeout)
+                       env=env, hosts=options.hosts, timeout=options.timeout)
         result = jobs.run(job)
         hits = read_hits(Path(directory))
     wrong = judge(options, result, hits)

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import hosts  # noqa: E402
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 
@@ -37,6 +38,7 @@ def arguments() -> argparse.Namespace:
     add("--most", action="append", default=[], metavar="COUNTER=N",
         help="a counter that must not be above N, all ranks together")
     add("--may-warn", action="store_true", help="the user may be told that receive buffers are short")
+    add("--hosts", type=int, default=1, help="what Open MPI takes for so many hosts, on this one; skipped (77) where impossible")
     add("--rails", type=int, default=1, help="rails that every rank must have")
     add("--striped", action="store_true", help="every rank must have moved bytes over several rails")
     add("--foreign", action="store_true", help="a program without the mpi-test ok line (OSU)")
@@ -81,16 +83,19 @@ def shorten(text: str) -> str:
 def main() -> int:
     options = arguments()
     build = options.build.resolve()
+    if options.hosts > 1 and (reason := hosts.missing()):
+        print(f"run_mpi SKIPPED: {reason}")
+        return 77
     job = jobs.Job(build=build, np=options.np, program=program_path(build, options.program),
                    args=options.args, btl=options.btl, mca=[tuple(pair) for pair in options.mca],
                    env=dict(pair.split("=", 1) for pair in options.env),
                    rank_env=sanitizer_environment() if options.sanitized else {},
-                   mpirun_args=options.mpirun, timeout=options.timeout)
+                   mpirun_args=options.mpirun, hosts=options.hosts, timeout=options.timeout)
     demands = verdict.Demands(np=options.np, mend="mend" in options.btl,
                               ok_line=not options.foreign, moves=names(options.expect),
                               still=names(options.forbid), idle=options.idle,
                               more_ranks=options.spawns, quiet=not options.may_warn, rails=options.rails,
-                              striped=options.striped,
+                              striped=options.striped, hosts=options.hosts,
                               bounds={name: int(value) for name, value in
                                       (pair.split("=", 1) for pair in options.most)})
     result = jobs.run(job)

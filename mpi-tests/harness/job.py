@@ -17,6 +17,8 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import hosts
+
 MARK = "MEND_TEST_RUN"
 GRACE_S = 3.0  # how long a process may need to end after mpirun has
 
@@ -38,6 +40,7 @@ class Job:
     fabric: str | None = ""  # "" = one of its own, None = what the component chooses
     wrapper: list[str] = field(default_factory=list)  # starts mpirun
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)  # resource limits
+    hosts: int = 1  # more than one: hosts.py
     base: Path | None = None  # where its files go: with ranks on several hosts, a directory that all of them have
 
 
@@ -73,16 +76,19 @@ def environment(job: Job, run_id: str) -> dict[str, str]:
     env[MARK] = run_id
     if job.fabric is not None:
         env["SOFTHCA_FABRIC"] = job.fabric or f"t{run_id}"
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 or job.hosts > 1:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     env.update(job.env)
     return env
 
 
 def command(job: Job, stats_prefix: str) -> list[str]:
-    words = [*job.wrapper, "mpirun", "--oversubscribe", "-np", str(job.np), *mca_arguments(job)]
+    several = job.hosts > 1
+    words = [*job.wrapper, *(hosts.wrapper() if several else []), "mpirun", "--oversubscribe", "-np", str(job.np), *mca_arguments(job)]
     if "mend" in job.btl:
         words += ["--mca", "btl_mend_stats", stats_prefix]
+    if several:
+        words += hosts.mpirun_arguments(job.hosts, job.np)
     for key, value in job.rank_env.items():
         words += ["-x", f"{key}={value}"]
     return [*words, *job.mpirun_args, str(job.program), *job.args]

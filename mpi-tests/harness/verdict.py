@@ -27,6 +27,7 @@ class Demands:
     idle: bool = False  # the program sends nothing between ranks of its own
     more_ranks: bool = False  # the program spawns a job, which writes statistics of its own
     rails: int = 1  # that every rank must have
+    hosts: int = 0  # different ones that the ranks must see themselves on; 0: any number
     striped: bool = False  # large contiguous messages went over more than one of them
     healthy: bool = True  # nothing broke on purpose, so nothing may have been healed
     quiet: bool = True  # mend says nothing at verbosity 0
@@ -102,6 +103,9 @@ def mend_faults(result: Result, demands: Demands, payload: int) -> list[str]:
         wrong += [f"{name} is {total(stats, name)} although nothing broke"
                   for name in ("recoveries", "replayed", "in_doubt", "failovers")
                   if total(stats, name)]
+    named = {one.get("host") for one in stats.values()}
+    if demands.hosts and len(named) != demands.hosts:
+        wrong.append(f"the ranks were on {len(named)} host(s), want {demands.hosts}")
     for rank, one in stats.items():
         used = [rail for rail in one.get("rails", []) if rail["bytes_sent"] or
                 rail["bytes_received"]]

@@ -2,6 +2,7 @@
 """Tests of mend between two guests; runs in guest a (cluster.py exec --guests 2 ... -- two.py ...). Rank 0 is on a, rank 1 on b.
 
   two.py BUILD connect               verified traffic; the path MTU is the smaller one, the GID the routable one
+  two.py BUILD windows               puts, gets and atomics on windows of both hosts
   two.py BUILD down --host a|b --seconds S [--times N --gap S]
                                      the link of that host goes down under traffic: a port event there, silence here
   two.py BUILD absent                nothing gets through while the job connects, then the link goes down as well
@@ -53,7 +54,6 @@ class Pair:
                   "oob_tcp_if_include", MANAGEMENT, "--mca", "orte_tmpdir_base", "/tmp", "-x", jobs.MARK]
         job = rxe.job(options.build, 2, program, args, {"ib_timeout": TIMEOUT_CODE, **(mca or {})}, base=SHARED,
                       mpirun_args=wiring, timeout=timeout)
-        job.mca.append(("osc", "pt2pt"))  # with osc/rdma the first one-sided operation between hosts waits for ever
         self.running = jobs.Running(job)
 
     def expect(self, good: bool, otherwise: str) -> bool:
@@ -94,6 +94,12 @@ def connect(options: argparse.Namespace) -> int:
     finally:
         on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=0 && ip link set {RAIL} mtu 4200")
     return rxe.report("connect", result, pair.wrong, f", MTUs {sizes}")
+
+
+def windows(options: argparse.Namespace) -> int:
+    pair = Pair(options, "rma", ["--quick"])
+    result, _ = pair.finish(verdict.Demands(np=2, moves=("puts", "gets", "atomics")))
+    return rxe.report("windows", result, pair.wrong)
 
 
 def link(host: str, state: str) -> float:
@@ -251,7 +257,7 @@ def killed(options: argparse.Namespace) -> int:
 
 
 MODES = {"connect": connect, "down": down, "absent": absent, "netem": disturbed, "gid": gid, "stopped": stopped,
-         "killed": killed}
+         "killed": killed, "windows": windows}
 
 
 def main() -> int:

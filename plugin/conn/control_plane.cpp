@@ -185,8 +185,9 @@ Result<void> ControlPlane::make_connections(Peer& peer) {
   const bool leads = role_of(jobid_, self_.rank, peer.jobid, peer.rank) == Role::Leader;
   const std::vector<RailAddress>& own = published_;
   const std::vector<RailAddress>& theirs = peer.modex.rails;
-  const std::vector<RailPair> pairs = leads ? pair_rails(own, theirs, peer.host == host_)
-                                            : pair_rails(theirs, own, peer.host == host_);
+  const bool same_host = peer.host == host_ || params_.test_one_machine;
+  const std::vector<RailPair> pairs =
+      leads ? pair_rails(own, theirs, same_host) : pair_rails(theirs, own, same_host);
   const bool usable = std::all_of(theirs.begin(), theirs.end(), [](const RailAddress& rail) {
     return rail.srq_buffer > sizeof(ops::DataHeader);
   });

@@ -94,6 +94,10 @@ constexpr TextParam kTexts[] = {
 
 constexpr FlagParam kFlags[] = {
     {"prewarm", &Params::prewarm, "Connect to every peer at start, not at the first message", 4},
+    {"test_one_machine", &Params::test_one_machine,
+     "For tests of jobs on several hosts: those that this job sees are all this machine, so that "
+     "the embedded device reaches them",
+     9},
 };
 
 constexpr SizeParam kSizes[] = {

@@ -17,6 +17,7 @@ struct Params {
   std::string if_include, if_exclude;  // dev[:port] lists, exclusive of each other
   std::string numa_policy = "near";    // near | spread | none
   std::string test_bindings;           // CPUs of each local rank, "0-3/4-7"; empty: the truth
+  bool test_one_machine = false;       // hosts of other names are this machine as well
   int gid_index = -1;                  // -1 = choose by kind and address
   int pkey = 0;                        // partition key value, 0 = the first usable
   int mtu = 0;                         // bytes 256..4096, 0 = the port's active MTU

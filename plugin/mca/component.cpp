@@ -169,7 +169,7 @@ void make_modules(Runtime& rt) {
 std::unique_ptr<Runtime> start_runtime() {
   auto rt = std::make_unique<Runtime>();
   conn::Params params = settings().conn;
-  params.embedded_allowed = everybody_is_here();
+  params.embedded_allowed = everybody_is_here() || params.test_one_machine;
   conn::Upcalls upcalls;
   upcalls.receive = &on_receive;
   upcalls.gave_up = &on_gave_up;

@@ -36,6 +36,7 @@ void fill_handle(mca_btl_base_registration_handle_t& handle, const conn::Region&
   handle.reg_id = region.reg_id;
   handle.generation = region.generation;
   handle.nrails = static_cast<std::uint32_t>(nrails);
+  handle.unused = 0;
   for (unsigned rail = 0; rail < kMaxRails; ++rail) {
     handle.rkey[rail] = rail < nrails ? region.remote.rkey[rail].value : 0;
   }

@@ -22,9 +22,13 @@ struct mca_btl_base_registration_handle_t {
   std::uint32_t reg_id;      // names the registration in key refreshes
   std::uint32_t generation;  // changes when its keys do
   std::uint32_t nrails;      // valid entries of rkey
+  std::uint32_t unused;      // 0
   std::uint32_t rkey[mend::kMaxRails];
 };
-static_assert(sizeof(mca_btl_base_registration_handle_t) == 12 + 4 * mend::kMaxRails);
+static_assert(sizeof(mca_btl_base_registration_handle_t) == 16 + 4 * mend::kMaxRails);
+// osc/rdma lays the 64-bit counters of a window right behind a handle, and peers on other hosts
+// reach them with atomics, which want them aligned.
+static_assert(sizeof(mca_btl_base_registration_handle_t) % 8 == 0);
 static_assert(sizeof(mca_btl_base_registration_handle_t) <= 256);  // MCA_BTL_REG_HANDLE_MAX_SIZE
 
 namespace mend::mca {
