@@ -65,7 +65,11 @@ foreach(run "ring 2 2" "rma 2 2" "rma 4 2" "fetch_sum 2 2" "put_notify 2 2" "pin
     OPTIONS ${expect_${program}} --hosts ${count})
 endforeach()
 foreach(program IN LISTS matrix_programs)
-  mend_mpi_test(${program} 4 SUFFIX .hosts2 LABELS full TIMEOUT 400 ARGS ${arguments_${program}}
+  set(np 4)
+  if(program MATCHES "^(rma|fetch_sum)$") # ranks that wait for a lock poll it, which starves its holder on few cores
+    set(np 2)
+  endif()
+  mend_mpi_test(${program} ${np} SUFFIX .hosts2 LABELS full TIMEOUT 400 ARGS ${arguments_${program}}
     OPTIONS ${expect_${program}} --hosts 2)
 endforeach()
 
