@@ -1,0 +1,126 @@
+# shellcheck shell=bash
+# Roots of other Debian suites: made, filled with packages, and commands run in them. Needs say.sh, and mend_root: the root
+# of the checkout.
+#
+# Whatever mounts or starts something does so in a mount and a process name space of its own. The kernel ends both when their
+# first process ends, and that one is killed when its starter dies, however it dies.
+: "${mend_root:?}"
+
+chroot_directory=${MEND_CHROOT_DIR:-$mend_root/build/chroot}
+chroot_mirror=${MEND_CHROOT_MIRROR:-http://deb.debian.org/debian}
+
+# Where no root can be made, which is nobody's fault: status 125.
+chroot_impossible() {
+  say_error "$*"
+  exit 125
+}
+
+# Before a command: name spaces of its own. unshare ignores signals while it waits, but dies with this script, and its child
+# with it. So it must be this script's own child, not that of a subshell.
+chroot_isolated=(setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child=KILL)
+
+chroot_possible() { # SUITE
+  local tool
+  [ "$(id -u)" = 0 ] || chroot_impossible "this needs root: it makes a Debian $1 and mounts file systems in it"
+  for tool in debootstrap unshare setpriv flock; do
+    command -v "$tool" >/dev/null || die "$tool is missing: apt-get install debootstrap util-linux"
+  done
+  unshare --mount --pid --fork true 2>/dev/null ||
+    chroot_impossible "this root may not mount: mount and process name spaces are refused (a container without CAP_SYS_ADMIN?)"
+  [ -e "/usr/share/debootstrap/scripts/$1" ] || die "debootstrap knows no suite \"$1\""
+}
+
+chroot_missing() { # SUITE GROUP...: packages of the groups that this root lacks
+  local root=$chroot_directory/$1 group
+  shift
+  {
+    for group in "$@"; do
+      awk -v g="$group" '$1 == g { print $2 }' "$mend_root/configure-scripts/packages"
+    done
+    ! command -v ccache >/dev/null || echo ccache
+  } | sort | comm -23 - <(dpkg-query --admindir="$root/var/lib/dpkg" -W -f='${db:Status-Status} ${Package}\n' |
+    sed -n 's/^installed //p' | sort)
+}
+
+chroot_make() { # SUITE: an empty root, in place only when it is whole
+  local suite=$1 root=$chroot_directory/$1 half=$chroot_directory/$1.half
+  say "making a Debian $suite in $root"
+  rm -rf --one-file-system "$half"
+  "${chroot_fetch[@]}" "$chroot_mirror/dists/$suite/InRelease" "$chroot_directory/$suite.InRelease" >/dev/null 2>&1 ||
+    chroot_impossible "$chroot_mirror does not answer, or has no suite $suite"
+  rm -f "$chroot_directory/$suite.InRelease"
+  say_run "$chroot_directory/$suite.debootstrap.log" "${chroot_isolated[@]}" debootstrap --variant=minbase "$suite" "$half" "$chroot_mirror" ||
+    die "debootstrap failed"
+  # A test machine can lose this root in a power cut and make it again; manuals are not read in it.
+  echo force-unsafe-io >"$half/etc/dpkg/dpkg.cfg.d/mend"
+  printf 'path-exclude=/usr/share/%s/*\n' doc man locale info >>"$half/etc/dpkg/dpkg.cfg.d/mend"
+  mv "$half" "$root"
+}
+chroot_fetch=(/usr/lib/apt/apt-helper -o Acquire::Retries=2 download-file)
+
+chroot_install() { # SUITE PACKAGE...
+  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt
+  say "installing $(($# - 1)) packages in it"
+  # While this file is there, the root is not to be used: dpkg may be anywhere.
+  touch "$root/unfinished"
+  chroot_enter "$1" / DEBIAN_FRONTEND=noninteractive apt-get
+  apt=("${chroot_entered[@]}")
+  say_run "$log" "${apt[@]}" update || chroot_impossible "the package lists could not be fetched"
+  say_run "$log" "${apt[@]}" install -y --no-install-recommends "${@:2}" || die "the packages could not be installed"
+  "${apt[@]}" clean
+  rm "$root/unfinished"
+}
+
+# Throws a root away, when nobody works in it any more.
+chroot_discard() { # SUITE WHY
+  local users
+  say "$2: it is made again"
+  exec {users}>"$chroot_directory/$1.users"
+  flock "$users"
+  rm -rf --one-file-system "${chroot_directory:?}/$1"
+  exec {users}>&-
+}
+
+# chroot_ensure INSTALL SUITE GROUP...: one at a time; who comes second finds everything there.
+chroot_ensure() {
+  local install=$1 suite=$2 root=$chroot_directory/$2 missing lock
+  shift 2
+  mkdir -p "$chroot_directory"
+  exec {lock}>"$chroot_directory/$suite.lock"
+  flock "$lock"
+  [ ! -e "$root/unfinished" ] || chroot_discard "$suite" "the last installation in $root was not finished"
+  if [ ! -d "$root" ]; then
+    [ "$install" = yes ] || die "there is no $root yet, and --no-install was given"
+    chroot_make "$suite"
+  fi
+  mapfile -t missing < <(chroot_missing "$suite" "$@")
+  if ((${#missing[@]})); then
+    [ "$install" = yes ] || die "$root lacks ${missing[*]}, and --no-install was given"
+    chroot_install "$suite" "${missing[@]}"
+  fi
+  exec {lock}>&-
+}
+
+# chroot_enter SUITE DIRECTORY [NAME=VALUE...] COMMAND...: sets chroot_entered to what runs it there, environment clean.
+chroot_enter() {
+  local root=$chroot_directory/$1 directory=$2 cache=
+  shift 2
+  if command -v ccache >/dev/null && cache=$(ccache --get-config cache_dir) && mkdir -p "$cache"; then
+    set -- "CCACHE_DIR=$cache" "$@"
+  fi
+  chroot_entered=("${chroot_isolated[@]}" bash "$mend_root/configure-scripts/lib/chroot_inside.sh" "$root" "$mend_root" "$cache"
+    "$directory" "TERM=${TERM:-dumb}" ${CI:+"CI=$CI"} "$@")
+}
+
+chroot_run() { # SUITE COMMAND...
+  local directory=$PWD users
+  case $directory/ in
+    "$mend_root"/*) ;;
+    *) directory=$mend_root ;;
+  esac
+  # Inherited by the command: the root is in use until its last process has gone.
+  exec {users}>"$chroot_directory/$1.users"
+  flock --shared "$users"
+  chroot_enter "$1" "$directory" "${@:2}"
+  "${chroot_entered[@]}"
+}

@@ -1,0 +1,207 @@
+"""configure-scripts/debian-chroot: what it refuses, and that neither an interruption nor a second caller leaves anything wrong.
+
+Debian is played by a few of the host's programs: a stand-in for debootstrap copies them, an archive in a directory answers
+for the mirror. The real thing is used by the tests of Open MPI 5.0 (mpi-tests/ompi5.py).
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = str(ROOT / "configure-scripts" / "debian-chroot")
+PROGRAMS = ("env", "sh", "sleep", "cat", "touch", "ls", "true")
+MAKE = r"""#!/usr/bin/bash
+set -e
+root=$3
+mkdir -p "$root"/{usr/bin,etc/dpkg/dpkg.cfg.d,var/lib/dpkg,tmp}
+touch "$root/half"
+%(delay)s
+for directory in bin lib lib64; do ln -s "usr/$directory" "$root/$directory"; mkdir -p "$root/usr/$directory"; done
+for program in %(programs)s; do
+  path=$(type -P "$program")
+  cp -L "$path" "$root/usr/bin/"
+  ldd "$path" | grep -o '/[^ ]*' | while read -r library; do mkdir -p "$root$(dirname "$library")"; cp -Ln "$library" "$root$library"; done
+done
+awk '/^[a-z]/ { print "Package: " $2 "\nStatus: install ok installed\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n" }' \
+  %(packages)s >"$root/var/lib/dpkg/status"
+rm "$root/half"
+echo made >>%(calls)s
+"""
+
+
+class Place:
+    """A directory for roots, an archive, and stand-ins in PATH."""
+
+    def __init__(self, delay=""):
+        self._directory = tempfile.TemporaryDirectory(prefix="mend-chroot.")
+        self.path = pathlib.Path(self._directory.name)
+        (self.path / "archive/dists/trixie").mkdir(parents=True)
+        (self.path / "archive/dists/trixie/InRelease").write_text("x")
+        (self.path / "bin").mkdir()
+        self.roots = self.path / "roots"
+        self.debootstrap(delay)
+
+    def tool(self, name, text):
+        (self.path / "bin" / name).write_text(text)
+        (self.path / "bin" / name).chmod(0o755)
+
+    def debootstrap(self, delay=""):
+        # Called as debootstrap --variant=minbase SUITE ROOT MIRROR.
+        self.tool("debootstrap", MAKE % {
+            "delay": delay, "programs": " ".join(PROGRAMS), "packages": ROOT / "configure-scripts/packages", "calls": self.path / "calls"})
+
+    def made(self):
+        calls = self.path / "calls"
+        return calls.read_text().count("made") if calls.exists() else 0
+
+    def start(self, *words, **more):
+        environment = {**os.environ, "PATH": f"{self.path}/bin:{os.environ['PATH']}:/usr/sbin", "MEND_CHROOT_DIR": str(self.roots),
+                       "MEND_CHROOT_MIRROR": f"file:{self.path}/archive", **more}
+        return subprocess.Popen([SCRIPT, *words], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words, **more):
+        running = self.start(*words, **more)
+        out, err = running.communicate(timeout=60)
+        return running.returncode, out, err
+
+    def mounts(self):
+        return [line for line in pathlib.Path("/proc/self/mounts").read_text().splitlines() if str(self.path) in line]
+
+    def processes(self):
+        """Command lines below our roots: of debootstrap, and of what has such a root."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if str(self.path) in words or os.readlink(entry / "root").startswith(str(self.path)):
+                    found.append(words)
+            except OSError:
+                continue
+        return found
+
+    def gone(self):
+        until = time.monotonic() + 5
+        while self.processes() and time.monotonic() < until:
+            time.sleep(0.05)
+        return self.processes()
+
+
+def wait_for(condition, seconds=20):
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError("it never happened")
+        time.sleep(0.05)
+
+
+class Refusals(unittest.TestCase):
+    def test_bad_input_is_named(self):
+        place = Place()
+        for words, said in ((("trixie",), "no command"), (("--", "true"), "no suite"), (("a/../b", "--", "true"), "no name of a suite"),
+                            (("--frob", "trixie", "--", "true"), "--frob"), (("trixie", "true"), "follows --"),
+                            (("--packages", "run,nothere", "trixie", "--", "true"), "no group nothere")):
+            status, out, err = place.run(*words)
+            self.assertEqual((status, out), (2, ""), words)
+            self.assertIn(said, err, words)
+        self.assertFalse(place.roots.exists())
+
+    def test_help(self):
+        status, out, _ = Place().run("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("MEND_CHROOT_DIR", out)
+
+    def test_who_is_not_root_is_told(self):
+        place = Place()
+        place.tool("id", "#!/bin/sh\necho 1000\n")
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual(status, 125)
+        self.assertIn("needs root", err)
+
+
+@unittest.skipUnless(os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], check=False).returncode == 0,
+                     "needs root and the right to mount")
+class Roots(unittest.TestCase):
+    def test_a_suite_nobody_knows(self):
+        status, _, err = Place().run("nosuchsuite", "--", "true")
+        self.assertEqual(status, 1)
+        self.assertIn('no suite "nosuchsuite"', err)
+
+    def test_no_network(self):
+        place = Place()
+        status, _, err = place.run("trixie", "--", "true", MEND_CHROOT_MIRROR=f"file:{place.path}/nothing")
+        self.assertEqual(status, 125)
+        self.assertIn("does not answer", err)
+        self.assertEqual(place.made(), 0)
+
+    def test_no_install_makes_nothing(self):
+        place = Place()
+        status, _, err = place.run("--no-install", "trixie", "--", "true")
+        self.assertEqual(status, 1)
+        self.assertIn("--no-install", err)
+        self.assertEqual(place.made(), 0)
+
+    def test_the_commands_world(self):
+        place = Place()
+        status, out, err = place.run("trixie", "--", "sh", "-c",
+                                     'ls -d /proc/1 /dev/null /sys; ls -A /dev/shm /tmp; cat configure-scripts/packages; echo "$OMPI_X."; '
+                                     'touch /dev/shm/left', OMPI_X="seen")
+        self.assertEqual(status, 0, err)
+        self.assertIn((ROOT / "configure-scripts/packages").read_text(), out)
+        self.assertTrue(out.endswith("\n.\n"), "the caller's environment is seen")
+        self.assertFalse(pathlib.Path("/dev/shm/left").exists())
+        status, _, _ = place.run("trixie", "--", "sh", "-c", "exit 7")
+        self.assertEqual((status, place.made(), place.mounts()), (7, 1, []))
+
+    def test_killed_while_it_is_made_is_made_again(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            place = Place(delay="sleep 1000")
+            running = place.start("trixie", "--", "true")
+            wait_for(lambda: (place.roots / "trixie.half/half").exists())
+            running.send_signal(number)
+            running.communicate(timeout=20)
+            self.assertEqual(place.gone(), [])
+            self.assertEqual(place.mounts(), [])
+            self.assertFalse((place.roots / "trixie").exists())
+            place.debootstrap()
+            status, _, err = place.run("trixie", "--", "true")
+            self.assertEqual((status, place.made()), (0, 1), err)
+            self.assertFalse((place.roots / "trixie/half").exists())
+
+    def test_an_unfinished_installation_is_thrown_away(self):
+        place = Place()
+        self.assertEqual(place.run("trixie", "--", "true")[0], 0)
+        (place.roots / "trixie/unfinished").touch()
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual((status, place.made()), (0, 2), err)
+        self.assertIn("not finished", err)
+
+    def test_what_a_killed_command_started_ends(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            place = Place()
+            running = place.start("trixie", "--", "sh", "-c", "sleep 998 & echo up; sleep 999")
+            running.stdout.readline()
+            self.assertGreaterEqual(len(place.processes()), 2)
+            running.send_signal(number)
+            running.wait(20)
+            self.assertEqual(place.gone(), [])
+            self.assertEqual(place.mounts(), [])
+            running.stdout.close()
+            running.stderr.close()
+
+    def test_two_at_once_make_one(self):
+        place = Place(delay="sleep 1")
+        both = [place.start("trixie", "--", "sh", "-c", f"sleep 0.2; exit {status}") for status in (3, 4)]
+        for running in both:
+            running.communicate(timeout=60)
+        self.assertEqual([running.returncode for running in both], [3, 4])
+        self.assertEqual(place.made(), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
