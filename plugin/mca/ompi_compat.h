@@ -36,6 +36,15 @@
 #ifndef _Static_assert
 #define _Static_assert static_assert  // 6.0 uses the C keyword at file scope
 #endif
+#include "opal_config.h"
+// Within one block, Open MPI's own opening and closing is not needed; 5.0's opal/util/event.h opens
+// twice and closes once.
+#pragma push_macro("BEGIN_C_DECLS")
+#pragma push_macro("END_C_DECLS")
+#undef BEGIN_C_DECLS
+#undef END_C_DECLS
+#define BEGIN_C_DECLS
+#define END_C_DECLS
 extern "C" {
 #include "opal/constants.h"
 #include "opal/datatype/opal_convertor.h"
@@ -50,13 +59,14 @@ extern "C" {
 #include "opal/util/output.h"
 #include "opal/util/proc.h"
 #include "opal/util/show_help.h"
-#include "opal_config.h"
 #if BTL_VERSION >= 330
 #include "opal/mca/pmix/pmix-internal.h"
 #else
 #include "opal/mca/pmix/pmix.h"
 #endif
 }
+#pragma pop_macro("END_C_DECLS")
+#pragma pop_macro("BEGIN_C_DECLS")
 #if BTL_VERSION < 310
 #error "mend needs the BTL interface 3.1.0 (Open MPI 4.1) or later"
 #endif
@@ -100,6 +110,22 @@ inline void receive_upcall(mca_btl_base_module_t* module, mca_btl_base_endpoint_
 #endif
 }
 
+// `kTake` as the receive callback of this Open MPI. For tests, which play the upper layer.
+template <void (*kTake)(mca_btl_base_module_t*, std::uint8_t tag,
+                        std::span<const mca_btl_base_segment_t>, void* context)>
+mca_btl_base_module_recv_cb_fn_t receive_callback() {
+#if BTL_VERSION >= 330
+  return [](mca_btl_base_module_t* btl, const mca_btl_base_receive_descriptor_t* d) {
+    kTake(btl, d->tag, {d->des_segments, d->des_segment_count}, d->cbdata);
+  };
+#else
+  return [](mca_btl_base_module_t* btl, mca_btl_base_tag_t tag, mca_btl_base_descriptor_t* d,
+            void* context) {
+    kTake(btl, tag, {d->des_segments, d->des_segment_count}, context);
+  };
+#endif
+}
+
 inline int publish_modex(const mca_base_component_t& component, std::span<const std::byte> data) {
   int rc = OPAL_ERROR;
   auto* bytes = const_cast<std::byte*>(data.data());
@@ -122,6 +148,23 @@ inline std::byte* fetch_modex(const mca_base_component_t& component, opal_proc_t
   if (rc == OPAL_SUCCESS && bytes != nullptr) return reinterpret_cast<std::byte*>(bytes);
   std::free(bytes);
   return nullptr;
+}
+
+// A runtime for a process without mpirun: what it publishes goes nowhere, nobody else is known. For
+// tests.
+inline bool be_alone() {
+#if BTL_VERSION >= 330
+  opal_pmix_setup_nspace_tracker();
+  static pmix_proc_t me;
+  const pmix_status_t joined = PMIx_Init(&me, nullptr, 0);
+  return joined == PMIX_SUCCESS || joined == PMIX_ERR_UNREACH;  // no server: a singleton
+#else
+  opal_pmix.put = [](opal_pmix_scope_t, opal_value_t*) -> int { return OPAL_SUCCESS; };
+  opal_pmix.get = [](const opal_process_name_t*, const char*, opal_list_t*, opal_value_t**) -> int {
+    return OPAL_ERR_NOT_FOUND;
+  };
+  return true;
+#endif
 }
 
 // Number of processes of this job; 0 where the runtime does not say.
@@ -184,7 +227,8 @@ inline std::optional<std::uint32_t> spawned_job() {
 
 // Other processes of this job on this host.
 inline std::uint32_t local_peers() {
-  return static_cast<std::uint32_t>(std::max(opal_process_info.num_local_peers, 0));
+  const auto peers = static_cast<std::int64_t>(opal_process_info.num_local_peers);  // 4.1: signed
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(peers, 0));
 }
 
 inline bool on_this_host(const opal_proc_t& proc) {

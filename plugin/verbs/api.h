@@ -13,6 +13,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <string>
 
 #include "plugin/verbs/error.h"

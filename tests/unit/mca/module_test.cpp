@@ -20,14 +20,14 @@ struct Received {
   std::vector<mca_btl_base_module_t*> modules;
 };
 
-void on_message(mca_btl_base_module_t* btl, mca_btl_base_tag_t tag, mca_btl_base_descriptor_t* d,
-                void* data) {
-  auto& received = *static_cast<Received*>(data);
+void on_message(mca_btl_base_module_t* btl, std::uint8_t tag,
+                std::span<const mca_btl_base_segment_t> segments, void* context) {
+  auto& received = *static_cast<Received*>(context);
   EXPECT_EQ(tag, kTag);
-  ASSERT_EQ(d->des_segment_count, 1u);
+  ASSERT_EQ(segments.size(), 1u);
   received.modules.push_back(btl);
-  received.messages.emplace_back(static_cast<char*>(d->des_segments->seg_addr.pval),
-                                 d->des_segments->seg_len);
+  received.messages.emplace_back(static_cast<char*>(segments[0].seg_addr.pval),
+                                 segments[0].seg_len);
 }
 
 struct Done {
@@ -55,7 +55,7 @@ class ModuleTest : public testing::Test {
  protected:
   ModuleTest() {
     reset_fake();
-    mca_btl_base_active_message_trigger[kTag].cbfunc = &on_message;
+    mca_btl_base_active_message_trigger[kTag].cbfunc = mca::compat::receive_callback<&on_message>();
     mca_btl_base_active_message_trigger[kTag].cbdata = &received_;
   }
   ModuleTest(const ModuleTest&) = delete;
@@ -80,6 +80,7 @@ TEST_F(ModuleTest, OffersWhatOb1AndOscRdmaAskFor) {
   const std::uint32_t wanted = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_PUT | MCA_BTL_FLAGS_GET |
                                MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS;
   EXPECT_EQ(m.btl_flags & wanted, wanted);
+  EXPECT_EQ(m.btl_flags & mca::compat::kExtraFlags, mca::compat::kExtraFlags);
   EXPECT_EQ(m.btl_flags & MCA_BTL_FLAGS_SEND_INPLACE,
             0u);  // user buffers cannot be kept for a replay
   EXPECT_NE(m.btl_atomic_flags & MCA_BTL_ATOMIC_SUPPORTS_ADD, 0u);

@@ -9,28 +9,19 @@
 namespace mend::test {
 namespace {
 
-int accept_modex(opal_pmix_scope_t /*scope*/, opal_value_t* /*value*/) { return OPAL_SUCCESS; }
-
-int know_nothing(const opal_process_name_t* /*name*/, const char* /*key*/, opal_list_t* /*info*/,
-                 opal_value_t** /*value*/) {
-  return OPAL_ERR_NOT_FOUND;
-}
-
 void open_opal() {
   static const bool opened = [] {
     int argc = 0;
     char** argv = nullptr;
     setenv("OMPI_MCA_mca_base_param_files", "none", 1);
     const int rc = opal_init(&argc, &argv);
-    opal_pmix.put = &accept_modex;
-    opal_pmix.get = &know_nothing;
     static char host[] = "testhost";
     opal_process_info.nodename = host;
     opal_proc_local_get()->proc_name = opal_process_name_t{1, 0};
     opal_show_help_add_dir(MEND_HELP_DIR);
     // The flag and atomics enumerators of the standard parameters come with the framework.
     // MPI_Init opens the registration caches before the BTLs.
-    return rc == OPAL_SUCCESS &&
+    return rc == OPAL_SUCCESS && mca::compat::be_alone() &&
            mca_base_framework_open(&opal_rcache_base_framework,
                                    static_cast<mca_base_open_flag_t>(0)) == OPAL_SUCCESS &&
            mca_base_framework_register(&opal_btl_base_framework, MCA_BASE_REGISTER_STATIC_ONLY) ==
