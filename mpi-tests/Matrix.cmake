@@ -187,6 +187,13 @@ script_test(ending.killed ending.py killed --np 3)
 script_test(silence.stopped silence.py stopped)
 script_test(silence.computing silence.py computing)
 script_test(silence.forking silence.py forking)
+if(mend_mpi_survives)
+  script_test(survivors.killed survivors.py killed)
+  script_test(survivors.cut survivors.py cut)
+  script_test(survivors.needs_faults survivors.py killed --no-faults)
+  set_tests_properties(mpi.survivors.needs_faults PROPERTIES
+    PASS_REGULAR_EXPRESSION "nobody was lost.*survivors FAILED: the survivors did not get to their end")
+endif()
 script_test(ending.needs_faults ending.py outage --no-faults)
 script_test(silence.needs_faults silence.py stopped --no-faults)
 set_tests_properties(mpi.ending.needs_faults PROPERTIES

@@ -16,3 +16,10 @@ target_include_directories(mend_mpi_c SYSTEM INTERFACE ${include_words})
 target_link_directories(mend_mpi_c INTERFACE ${library_dirs})
 target_link_libraries(mend_mpi_c INTERFACE ${libraries})
 target_compile_definitions(mend_mpi_c INTERFACE OMPI_SKIP_MPICXX=1)
+
+# Whether a program may go on when a process is lost: the MPIX_ calls of ULFM, in Open MPI 5.
+set(mend_mpi_survives OFF)
+find_file(MEND_MPI_EXTENSIONS mpi-ext.h PATHS ${include_words} NO_DEFAULT_PATH)
+if(MEND_MPI_EXTENSIONS)
+  file(STRINGS ${MEND_MPI_EXTENSIONS} mend_mpi_survives REGEX "define OMPI_HAVE_MPI_EXT_FTMPI 1")
+endif()

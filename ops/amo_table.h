@@ -45,6 +45,17 @@ class AmoTable {
     return call;
   }
 
+  // Takes all that are left.
+  template <typename Fn>
+  void take_all(Fn&& fn) {
+    for (std::uint32_t index = 0; index < slots_.size(); ++index) {
+      const Slot& slot = slots_[index];
+      if (slot.call != nullptr) {
+        fn(*take((slot.generation << kSlotBits) | index));
+      }
+    }
+  }
+
   std::uint32_t live() const { return live_; }
 
  private:

@@ -182,6 +182,9 @@ class alignas(64) Channel {
   void stop_posting();    // first step of the fence; returns when no post is in progress
   TxRxProgress detach();  // after RESET: wire holds of this lane end, the lane is gone
   TxRxProgress progress_now() const;  // for heartbeats (not for replay)
+  // The connection was given up: what is not done, and all that comes later, is called back as
+  // failed once no lane is attached any more.
+  void abandon();
   Epoch epoch() const { return Epoch{epoch_.load(std::memory_order_relaxed)}; }
 
   // --- what the connection layer's timer asks ---
@@ -292,6 +295,12 @@ class alignas(64) Channel {
   void settle_by_peer(std::uint64_t rx_next);
   void release_wire();
 
+  // channel_abandon.cpp
+  [[gnu::cold, gnu::noinline]] void fail_if_abandoned();
+  void fail_send(const LogEntry& entry);
+  void fail_piece(LogEntry& entry);
+  void fail_atomics();
+
   // channel_repair.cpp
   [[gnu::cold, gnu::noinline]] void note_send_error(const ibv_wc& wc);
   void describe_fault(std::uint64_t position);
@@ -385,6 +394,7 @@ class alignas(64) Channel {
   std::uint64_t replay_end_ = 0;  // log_empty when done reaches it
   bool wanted_raised_ = false;
   bool asleep_ = false;
+  bool abandoned_ = false;
   int lost_status_ = 0;
   std::uint32_t lost_vendor_err_ = 0;
   std::vector<PendingFault> faults_;

@@ -116,9 +116,11 @@ TxRxProgress Channel::detach() {
   const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
   // The peer learns this number in the handshake; only what comes later is owed.
   note_told(rx_next);
-  return TxRxProgress{.rx_next = Seq{static_cast<std::uint32_t>(rx_next)},
-                      .tx_acked = Seq{static_cast<std::uint32_t>(acked_)},
-                      .tx_next = Seq{static_cast<std::uint32_t>(tx_next_)}};
+  const TxRxProgress sample{.rx_next = Seq{static_cast<std::uint32_t>(rx_next)},
+                            .tx_acked = Seq{static_cast<std::uint32_t>(acked_)},
+                            .tx_next = Seq{static_cast<std::uint32_t>(tx_next_)}};
+  fail_if_abandoned();
+  return sample;
 }
 
 // The QP reached RESET: the device reads nothing of ours any more (R3).

@@ -146,6 +146,10 @@ void Channel::pump() {
 void Channel::pump_pending() { pump(); }
 
 void Channel::want_lane() {
+  if (abandoned_) {
+    fail_if_abandoned();
+    return;
+  }
   if (state_.load(std::memory_order_relaxed) == LaneState::None && !wanted_raised_) {
     wanted_raised_ = true;
     raise(kEvWanted);

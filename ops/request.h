@@ -1,7 +1,7 @@
 // What the layer above submits: Frag (a SEND with its retained copy), RdmaOp (put or get), AmoCall
 // (atomic). Thread contract: a request belongs to ops from submission until its callback, which
-// always runs on an application thread inside Poller::progress(), exactly once, with success
-// (giving up is reported by the transport, not here).
+// always runs on an application thread inside Poller::progress(), exactly once: with success, or
+// with `failed` set where the connection was given up and Channel::abandon() called.
 #pragma once
 
 #include <atomic>
@@ -45,6 +45,7 @@ struct alignas(64) Frag {
   std::uint32_t capacity = 0;         // payload bytes available behind the header
   std::uint32_t length = 0;           // payload bytes used
   std::atomic<std::uint8_t> held{0};  // FragHold bits
+  bool failed = false;                // set before `sent`, which clears it
   alignas(16) std::byte user[kUserBytes];
   alignas(64) DataHeader header;  // payload follows at once
 
@@ -62,6 +63,7 @@ struct RdmaOp {
   void (*done)(RdmaOp&) = nullptr;  // once, from progress, when all of it is done; may be null
   DueLink due_next = 0;             // owned by ops
   std::uint32_t pieces_left = 0;    // owned by ops
+  bool failed = false;              // how it ended; false at submission
   void* user[6] = {};               // for the layer above
 };
 
@@ -73,6 +75,7 @@ struct AmoCall {
   std::uint64_t operand = 0;
   std::uint64_t compare = 0;
   std::uint64_t result = 0;          // value before the execution, valid in done()
+  bool failed = false;               // how it ended; false at submission
   void (*done)(AmoCall&) = nullptr;  // from progress, once; may be null
   DueLink due_next = 0;              // owned by ops
   AmoCall* next = nullptr;           // owned by ops: waiting for memory

@@ -118,6 +118,13 @@ void Connection::path_moved() {
   handle(simple_event(EventKind::LinkLost, fsm_.epoch));
 }
 
+void Connection::give_up_peer() {
+  channel_.abandon();
+  Event event = simple_event(EventKind::NotRepairable);
+  event.reason = GiveUpReason::PeerLost;
+  post(event);
+}
+
 // One that never carried anything has lost nothing; it fails when it is wanted.
 void Connection::device_lost(const std::string& what) {
   if (fsm_.state != State::Closed) refuse(what);

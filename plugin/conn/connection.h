@@ -63,6 +63,7 @@ class Connection {
   void answer(const CtlMessage& message);               // service thread: as it is
   void tell_free_buffers();                             // service thread: by a heartbeat at once
   bool in_use() const { return may_post(fsm_.state); }  // service thread
+  void give_up_peer();                        // any thread: the layer above goes on without it
   void path_moved();                          // service thread: this side's address has changed
   void device_lost(const std::string& what);  // service thread
   void close();                               // any thread: BYE after the log is empty
@@ -92,6 +93,8 @@ class Connection {
   void end_turn();
   void start_replay(const Action& action);
   void give_up(const Action& action);
+  TimeNs patience_with_verdict(GiveUpReason reason) const;
+  bool hears() const;
   void probe(const Action& action);
   void came_up(const Action& action);
   void arm(TimeNs at);

@@ -25,6 +25,8 @@ std::string status_text(int status) {
   return verbs::wc_status_name(static_cast<ibv_wc_status>(status));
 }
 
+constexpr TimeNs kReportMargin = kSecond;
+
 const char* advice(GiveUpReason reason) {
   switch (reason) {
     case GiveUpReason::Deadline:
@@ -44,6 +46,7 @@ const char* advice(GiveUpReason reason) {
              "in the kernel's log, else run the job with btl_base_verbose 50 and report it";
     case GiveUpReason::FlushExpired:
       return "What was not acknowledged by now may be lost";
+    case GiveUpReason::PeerLost:
     case GiveUpReason::None:
       break;
   }
@@ -278,7 +281,31 @@ void Connection::give_up(const Action& action) {
     log(LogLevel::Warn, text);
     return;
   }
-  plane_.report_give_up(peer_, std::move(text));
+  const TimeNs wait = patience_with_verdict(action.reason);
+  if (wait == 0) return plane_.report_give_up(peer_, std::move(text));
+  plane_.service().arm(monotonic_now() + wait,
+                       [this, text] { plane_.report_give_up(peer_, text); });
+}
+
+// Where a job survives losses, who is reported first is taken for dead by everybody and ended, so
+// the processes that a faulty port cuts off must not be the first to report. One that hears nobody
+// else may be cut off itself, one that was refused is given up by the other.
+TimeNs Connection::patience_with_verdict(GiveUpReason reason) const {
+  if (!plane_.params().survives_losses) return 0;
+  bool hears_somebody = false;
+  plane_.each_connection(
+      [&](const Connection& other) { hears_somebody = hears_somebody || other.hears(); });
+  if (hears_somebody && reason != GiveUpReason::PeerRejected) return 0;
+  // Others may have learned of the trouble later, from heartbeats. Of two that hear nobody else,
+  // one stays.
+  const FsmConfig& config = *fsm_.config;
+  const TimeNs noticed = config.heartbeat * (config.heartbeat_misses + 1);
+  return noticed + (fsm_.role == Role::Leader ? 1 : 2) * kReportMargin;
+}
+
+// A connection that works as far as heartbeats tell; one that is idle for long sends none.
+bool Connection::hears() const {
+  return fsm_.state == State::Active && fsm_.heartbeat_at != kNever && fsm_.misses == 0;
 }
 
 std::string Connection::describe() const {

@@ -85,6 +85,7 @@ enum class GiveUpReason : std::uint8_t {
   Corrupt,       // F7: the peer claims more than was ever sent
   FenceFailed,   // the QP could not be brought to RESET
   LocalError,    // NotRepairable from the driver: local protection, length ...
+  PeerLost,      // NotRepairable from the driver: the layer above goes on without the peer
   FlushExpired,  // only a warning: closing took longer than max_outage; what was left is lost
 };
 

@@ -145,6 +145,8 @@ const char* to_string(GiveUpReason reason) {
       return "a queue pair could not be brought to RESET";
     case GiveUpReason::LocalError:
       return "a local error that no retry can cure";
+    case GiveUpReason::PeerLost:
+      return "the job goes on without the peer";
     case GiveUpReason::FlushExpired:
       return "not everything was flushed within max_outage_s";
   }

@@ -13,6 +13,7 @@ struct Params {
   std::string verbs_library = "auto";  // auto | softhca | path of a library with the libibverbs ABI
   bool embedded_allowed =
       true;  // auto may fall back on the embedded device: the whole job runs on this host
+  bool survives_losses = false;  // the job goes on without processes that are given up
   std::string softhca_path;  // where libsofthca.so is; empty: component dir, ../lib, install prefix
   std::string if_include, if_exclude;  // dev[:port] lists, exclusive of each other
   std::string numa_policy = "near";    // near | spread | none

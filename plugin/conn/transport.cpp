@@ -165,6 +165,11 @@ void Transport::remove_peer(Peer* peer) {
   for (Connection* connection : peer->connections) connection->close();
 }
 
+void Transport::give_up_peer(Peer* peer) {
+  peer->gave_up.store(true);
+  for (Connection* connection : peer->connections) connection->give_up_peer();
+}
+
 bool Transport::reaches(const Peer* peer, RailId home_rail) const {
   return peer->by_home[home_rail.value] != nullptr;
 }

@@ -112,7 +112,10 @@ class Transport {
   // Peers. ENOTSUP: another wire version or no common rail (message says which).
   Result<Peer*> add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host,
                          std::span<const std::byte> modex);
-  void remove_peer(Peer* peer);                            // orderly BYE; flushes within max_outage
+  void remove_peer(Peer* peer);  // orderly BYE; flushes within max_outage
+  // The layer above goes on without the peer: whatever is or will be submitted to it is called back
+  // as failed, nothing is said. Any thread.
+  void give_up_peer(Peer* peer);
   bool reaches(const Peer* peer, RailId home_rail) const;  // over at least one rail it is true
   ops::Channel& channel(
       Peer* peer, RailId home_rail);  // the connection that home rail's module uses for this peer

@@ -39,11 +39,12 @@ void on_done(ops::AmoCall& op) {
   auto* call = static_cast<AtomicCall*>(&op);
   const AtomicCall done = *call;
   pool().give(call);
-  if (done.local_address != nullptr) std::memcpy(done.local_address, &done.result, done.width);
+  if (done.local_address != nullptr && !done.failed)
+    std::memcpy(done.local_address, &done.result, done.width);
   done.endpoint->rdma_pending.fetch_sub(1, std::memory_order_relaxed);
   if (done.callback != nullptr && !done.endpoint->module->upper_closed) {
     done.callback(&done.endpoint->module->super, done.endpoint, done.local_address,
-                  done.local_handle, done.context, done.data, OPAL_SUCCESS);
+                  done.local_handle, done.context, done.data, status_of(done.failed));
   }
 }
 
@@ -79,6 +80,7 @@ int submit(ops::AmoOp op, std::uint64_t remote_address,
   call->operand = operand;
   call->compare = compare;
   call->result = 0;
+  call->failed = false;
   call->done = &on_done;
   call->callback = completion.callback;
   call->endpoint = completion.endpoint;

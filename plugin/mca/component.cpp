@@ -170,6 +170,7 @@ std::unique_ptr<Runtime> start_runtime() {
   auto rt = std::make_unique<Runtime>();
   conn::Params params = settings().conn;
   params.embedded_allowed = everybody_is_here() || params.test_one_machine;
+  params.survives_losses = compat::job_survives_losses();
   conn::Upcalls upcalls;
   upcalls.receive = &on_receive;
   upcalls.gave_up = &on_gave_up;
@@ -220,6 +221,7 @@ mca_btl_base_module_t** init(int* count, bool /*progress_threads*/, bool /*mpi_t
     }
     mca_btl_base_module_t** list = hand_out(*rt, count);
     g_runtime = rt.release();
+    if (compat::job_survives_losses()) compat::watch_ends<&process_ended>();
     return list;
   } catch (const std::bad_alloc&) {
     tell_user("setup failed", opal_process_info.nodename, "memory", "there is not enough memory");
@@ -247,6 +249,7 @@ int register_component() noexcept {
 void end_runtime() {
   Runtime& rt = *g_runtime;
   rt.leaving = true;
+  compat::stop_watching_ends();
   for (auto& module : rt.modules) module->upper_closed = true;
   rt.transport->close();
   const std::string suffix = stats_suffix(OPAL_PROC_MY_NAME.vpid, compat::spawned_job());

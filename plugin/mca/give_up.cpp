@@ -40,7 +40,9 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept {
   }
   if (!farewell.first_time) return;
   const std::string host = compat::host_of(*farewell.proc);
-  tell_user("gave up", opal_process_info.nodename, OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
+  const bool goes_on = compat::job_survives_losses();
+  tell_user(goes_on ? "gave up, job goes on" : "gave up", opal_process_info.nodename,
+            OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
             OPAL_NAME_PRINT(farewell.proc->proc_name), text.c_str());
   if (farewell.module != nullptr) {
     // Open MPI prints this once more, and takes it for a format.
@@ -48,6 +50,21 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept {
     farewell.module->error_callback(&farewell.module->super, MCA_BTL_ERROR_FLAGS_FATAL,
                                     farewell.proc, summary.data());
   }
+  // Only reached in a job that goes on. Not before the callback: the failed requests would end any
+  // other job, and its last words would name no cause.
+  rt.transport->give_up_peer(peer);
+}
+
+void process_ended(const opal_process_name_t& name) noexcept {
+  Runtime& rt = *runtime();
+  conn::Peer* peer = nullptr;
+  {
+    const std::lock_guard lock(rt.peers.mutex());
+    PeerEntry* entry = rt.peers.find(name);
+    if (entry == nullptr || entry->peer == nullptr) return;
+    peer = entry->peer;
+  }
+  if (mark_lost(rt, peer).first_time) rt.transport->give_up_peer(peer);
 }
 
 }  // namespace mend::mca

@@ -91,6 +91,9 @@ mca_btl_base_registration_handle_t* register_mem(mca_btl_base_module_t* btl,
                                                  mca_btl_base_endpoint_t* endpoint, void* base,
                                                  std::size_t size, std::uint32_t flags) noexcept;
 int deregister_mem(mca_btl_base_module_t* btl, mca_btl_base_registration_handle_t* handle) noexcept;
+// How a request ended. Open MPI 5.0 makes MPI_ERR_PROC_FAILED of UNREACH; with 4.1 the job has
+// ended before anything fails.
+inline int status_of(bool failed) { return failed ? OPAL_ERR_UNREACH : OPAL_SUCCESS; }
 // module.cpp
 int register_error(mca_btl_base_module_t* btl, mca_btl_base_module_error_cb_fn_t callback) noexcept;
 void dump(mca_btl_base_module_t* btl, mca_btl_base_endpoint_t* endpoint, int verbose) noexcept;
@@ -107,5 +110,5 @@ struct mca_btl_base_endpoint_t {
   mend::ops::Channel* channel = nullptr;       // of this module's rail
   mend::ops::Channel* copied = nullptr;        // for what was copied from the user (descriptors.h)
   std::atomic<std::uint32_t> rdma_pending{0};  // puts, gets and atomics that are not complete
-  std::atomic<bool> lost{false};               // given up: what is pending never completes
+  std::atomic<bool> lost{false};               // given up: what is pending fails, now or later
 };

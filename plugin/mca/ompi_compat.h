@@ -225,6 +225,62 @@ inline std::optional<std::uint32_t> spawned_job() {
   return OPAL_PROC_MY_NAME.jobid & 0xffffU;
 }
 
+// Whether the application may go on when a process is lost (mpirun --with-ft ulfm, 5.0): it learns
+// of it by MPI_ERR_PROC_FAILED. Else a loss ends the job.
+inline bool job_survives_losses() {
+#if BTL_VERSION >= 330
+  const int index = mca_base_var_find("ompi", "mpi", "ft", "enable");
+  const bool* enabled = nullptr;
+  return index >= 0 && mca_base_var_get_value(index, &enabled, nullptr, nullptr) == OPAL_SUCCESS &&
+         enabled != nullptr && *enabled;
+#else
+  return false;
+#endif
+}
+
+#if BTL_VERSION >= 330
+inline pmix_status_t g_ends_watched = PMIX_ERROR;  // the handler's number, or none
+
+template <void (*kEnded)(const opal_process_name_t&) noexcept>
+void on_process_end(std::size_t /*handler*/, pmix_status_t /*status*/,
+                    const pmix_proc_t* /*source*/, pmix_info_t* info, std::size_t count,
+                    pmix_info_t* /*results*/, std::size_t /*result_count*/,
+                    pmix_event_notification_cbfunc_fn_t next, void* chain) noexcept {
+  for (const pmix_info_t& one : std::span(info, count)) {
+    if (one.value.type != PMIX_PROC) continue;
+    int rc = OPAL_ERROR;
+    opal_process_name_t name{};
+    OPAL_PMIX_CONVERT_PROCT(rc, &name, one.value.data.proc);
+    if (rc == OPAL_SUCCESS) kEnded(name);
+  }
+  // Open MPI's own handler is the next.
+  if (next != nullptr) next(PMIX_SUCCESS, nullptr, 0, nullptr, nullptr, chain);
+}
+#endif
+
+// From now on kEnded is told, on a thread of the runtime's, which processes have ended before
+// their time. Only of use where the job survives that.
+template <void (*kEnded)(const opal_process_name_t&) noexcept>
+void watch_ends() {
+#if BTL_VERSION >= 330
+  pmix_status_t codes[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
+                           PMIX_ERR_PROC_ABORTED};
+  pmix_info_t first;  // Open MPI's handler lets nobody after it know
+  PMIX_INFO_LOAD(&first, PMIX_EVENT_HDLR_PREPEND, nullptr, PMIX_BOOL);
+  g_ends_watched = PMIx_Register_event_handler(codes, std::size(codes), &first, 1,
+                                               &on_process_end<kEnded>, nullptr, nullptr);
+  PMIX_INFO_DESTRUCT(&first);
+#endif
+}
+
+inline void stop_watching_ends() {
+#if BTL_VERSION >= 330
+  if (g_ends_watched < 0) return;
+  PMIx_Deregister_event_handler(static_cast<std::size_t>(g_ends_watched), nullptr, nullptr);
+  g_ends_watched = PMIX_ERROR;
+#endif
+}
+
 // Other processes of this job on this host.
 inline std::uint32_t local_peers() {
   const auto peers = static_cast<std::int64_t>(opal_process_info.num_local_peers);  // 4.1: signed

@@ -1,5 +1,5 @@
 // Puts and gets: accepted always, completed from progress() with success, never with 1 and never
-// with an error (ob1 and osc/rdma stand neither).
+// with an error (ob1 and osc/rdma stand neither), but for those to a process that was given up.
 #include <array>
 
 #include "plugin/mca/component.h"
@@ -32,7 +32,7 @@ void on_done(ops::RdmaOp& op) {
   done.endpoint->rdma_pending.fetch_sub(1, std::memory_order_relaxed);
   if (done.callback != nullptr && !done.endpoint->module->upper_closed) {
     done.callback(&done.endpoint->module->super, done.endpoint, done.local, done.local_handle,
-                  done.context, done.data, OPAL_SUCCESS);
+                  done.context, done.data, status_of(done.failed));
   }
 }
 
@@ -50,6 +50,7 @@ static int transfer(ops::RdmaOp::Dir dir, mca_btl_base_endpoint_t* endpoint, voi
   call->remote = remote_address;
   if (remote_handle != nullptr) copy_remote_keys(*remote_handle, call->remote_keys);
   call->length = size;
+  call->failed = false;
   call->done = &on_done;
   call->callback = callback;
   call->endpoint = endpoint;

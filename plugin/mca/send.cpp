@@ -38,7 +38,8 @@ inline std::size_t pack(opal_convertor_t* convertor, std::byte* to, std::size_t 
   return size;
 }
 
-// Always from progress(), once: the message is on its way and the copy is ours to keep.
+// Always from progress(), once: the message is on its way and the copy is ours to keep, or it will
+// never be because its receiver was given up.
 void on_sent(ops::Frag& frag) {
   Descriptor& d = descriptor_of(frag);
   mca_btl_base_endpoint_t* endpoint = d.endpoint;
@@ -46,8 +47,10 @@ void on_sent(ops::Frag& frag) {
   // The callback may free the descriptor unless it is ours to free.
   const bool ours =
       (d.base.des_flags & MCA_BTL_DES_FLAGS_BTL_OWNERSHIP) != 0 || module->upper_closed;
+  const int status = status_of(frag.failed);
+  frag.failed = false;
   if (d.base.des_cbfunc != nullptr && !module->upper_closed) {
-    d.base.des_cbfunc(&module->super, endpoint, &d.base, OPAL_SUCCESS);
+    d.base.des_cbfunc(&module->super, endpoint, &d.base, status);
   }
   if (ours) module->transport->release_user(frag);
 }

@@ -26,8 +26,9 @@ struct FakeTransport {
   conn::Identity identity;
   conn::Upcalls upcalls;
   std::vector<unsigned> accesses;  // of each register_region() call
-  int frags_out = 0;               // fragments not given back
-  int regions_out = 0;             // regions not given back
+  std::vector<conn::Peer*> abandoned;
+  int frags_out = 0;    // fragments not given back
+  int regions_out = 0;  // regions not given back
   bool closed = false;
   int closed_before_regions = -1;  // regions still registered when close() was called
   int alive = 0;                   // transports in existence

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""A job of four that goes on when a process is lost (Open MPI 5 with --with-ft ulfm): the application is told by
+MPI_ERR_PROC_FAILED, shrinks its communicator and goes on among three, with verified data, to a good end.
+
+  survivors.py BUILD killed   a rank is killed: the runtime tells, mend says nothing and waits for nothing
+  survivors.py BUILD cut      no packet gets to or from a rank any more: mend gives it up and names it, and the others do
+                              not fall with it
+
+With --no-faults nobody is lost and the test must fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from flap import IB_TIMEOUT, wait_for_ranks  # noqa: E402
+from harness import job as jobs  # noqa: E402
+from harness import verdict  # noqa: E402
+
+NP = 4
+LOST = 2
+MAX_OUTAGE_S = 3
+GO_ON_S = 2  # traffic among the survivors
+# From the loss to the end, beyond what the survivors do: to be told, to agree, to finalize.
+KILLED_S = 5.0
+CUT_S = MAX_OUTAGE_S + 8.0
+HEADLINE = "has given up on a process"
+
+
+def strike(args: argparse.Namespace, running: jobs.Running) -> None:
+    if args.mode == "killed":
+        os.kill(jobs.ranks_of(running.run_id, "survivors")[LOST], signal.SIGKILL)
+    else:
+        rules = f"drop:peer={LOST}:times=all; drop:rank={LOST}:times=all"
+        subprocess.run([args.build / "bin" / "softhcactl", "--fabric", running.fabric, "fault", "add", rules], check=True,
+                       capture_output=True, timeout=20)
+
+
+def judge(args: argparse.Namespace, result: jobs.Result, took: float) -> list[str]:
+    wrong = []
+    if result.timed_out or result.returncode != 0:
+        wrong.append("still running" if result.timed_out else f"exit status {result.returncode}")
+    if f"survivors {NP - 1}" not in result.output or not verdict.OK_LINE.search(result.output):
+        wrong.append("the survivors did not get to their end")
+    wrong += [f"process left behind: {words}" for words in result.left_processes]
+    stats, bad = verdict.ledger(result)
+    wrong += bad
+    if sorted(stats) != [rank for rank in range(NP) if rank != LOST]:
+        wrong.append(f"statistics of ranks {sorted(stats)}")
+    wrong += [f"rank {rank}: dup_rx is {one['dup_rx']}" for rank, one in stats.items() if one["dup_rx"]]
+    limit = GO_ON_S + (KILLED_S if args.mode == "killed" else CUT_S)
+    if took > limit:
+        wrong.append(f"the end came {took:.1f} s after the loss")
+    named = re.findall(r"Remote: +\S+, process \S+,(\d+)\]", result.output)
+    if args.mode == "killed" and HEADLINE in result.output:
+        wrong.append("mend gave up on somebody although the runtime knew")
+    if args.mode == "cut" and str(LOST) not in named:
+        wrong.append(f"nobody named rank {LOST} as given up: {named}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("mode", choices=("killed", "cut"))
+    parser.add_argument("--no-faults", action="store_true", help="leave the job alone: must fail")
+    args = parser.parse_args()
+    args.build = args.build.resolve()
+    words = ["--seconds", str(GO_ON_S), "--patience", "2" if args.no_faults else "40"]
+    running = jobs.Running(jobs.Job(
+        build=args.build, np=NP, program=args.build / "mpi-tests" / "survivors", args=words, timeout=60.0,
+        mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), ("btl_mend_max_outage_s", str(MAX_OUTAGE_S))],
+        mpirun_args=["--with-ft", "ulfm"]))
+    wrong = [] if wait_for_ranks(running.fabric, NP, 30.0) else ["the job never came up"]
+    time.sleep(1.0)
+    struck = time.monotonic()
+    if not args.no_faults and not wrong:
+        strike(args, running)
+    result = running.finish()
+    took = time.monotonic() - struck
+    wrong += judge(args, result, took)
+    if wrong:
+        print(result.output[-6000:])
+    for line in wrong:
+        print("survivors FAILED:", line)
+    print(f"survivors {'FAILED' if wrong else 'ok'}: {args.mode}, the end came {took:.1f} s after the loss, {GO_ON_S} s of it traffic")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
