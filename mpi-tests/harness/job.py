@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import hosts
+from . import hosts, openmpi
 
 MARK = "MEND_TEST_RUN"
 GRACE_S = 3.0  # how long a process may need to end after mpirun has
@@ -58,10 +58,8 @@ class Result:
 
 
 def mca_arguments(job: Job) -> list[str]:
-    btl = job.btl if "," in job.btl else f"self,{job.btl}"
-    pairs = [("pml", "ob1"), ("btl", btl)]
-    # 4.1's tcp has no remote atomics and osc/rdma does not take it.
-    pairs.append(("osc", "pt2pt" if btl == "self,tcp" else "rdma"))
+    btl = openmpi.btl_list(job.btl if "," in job.btl else f"self,{job.btl}")
+    pairs = [("pml", "ob1"), ("btl", btl), ("osc", openmpi.one_sided(btl))]
     pairs.append(("btl_base_warn_component_unused", "0"))
     if "mend" in btl:
         pairs.append(("mca_base_component_path", f"{job.build / 'components'}:SYSTEM_DEFAULT"))
@@ -78,6 +76,7 @@ def environment(job: Job, run_id: str) -> dict[str, str]:
         env["SOFTHCA_FABRIC"] = job.fabric or f"t{run_id}"
     if os.geteuid() == 0 or job.hosts > 1:
         env["OMPI_ALLOW_RUN_AS_ROOT"] = env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    env.update(openmpi.environment())
     env.update(job.env)
     return env
 
