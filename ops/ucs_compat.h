@@ -19,6 +19,15 @@ struct MpoolShape {
   ucs_mpool_ops_t* ops;
 };
 
+// Of the UCX that mend was built against.
+inline constexpr unsigned kBuiltMajor = UCP_API_MAJOR;
+inline constexpr unsigned kBuiltMinor = UCP_API_MINOR;
+#if UCP_API_VERSION >= UCP_VERSION(1, 14)
+inline constexpr bool kPoolTakesParams = true;
+#else
+inline constexpr bool kPoolTakesParams = false;
+#endif
+
 inline bool mpool_init(ucs_mpool_t* pool, const MpoolShape& shape) {
 #if UCP_API_VERSION >= UCP_VERSION(1, 14)
   ucs_mpool_params_t params;

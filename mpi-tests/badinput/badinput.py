@@ -214,6 +214,10 @@ class Neighbours(BadInput):
         # Alone the ranks cannot reach each other. Open MPI says so, but 4.1 may lose its own message on the way.
         self.assertNotEqual(self.run_job(self.other_version(ALONE)).returncode, 0)
 
+    def test_another_ucx(self) -> None:
+        library = BUILD / "mpi-tests" / "libother_ucx.so"
+        self.refused("another UCX", "libucs of UCX 1.99", rank_env={"LD_PRELOAD": str(library)})
+
     def test_two_jobs_at_once(self) -> None:
         for fabric in (None, f"shared{os.getpid()}"):  # the component's choice; one for both
             with self.subTest(fabric=fabric):

@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "ops/ucs_version.h"
 #include "plugin/mca/descriptors.h"
 #include "plugin/mca/give_up.h"
 #include "plugin/mca/params.h"
@@ -114,11 +115,17 @@ void on_warning(void* /*context*/, const std::string& text) {
 bool versions_match() {
   const std::string built = compat::built_series();
   const std::string running = compat::running_series();
-  if (built == running) return true;
-  if (speaks_for_host()) {
-    tell_user("wrong version", opal_process_info.nodename, built.c_str(), running.c_str());
+  if (built != running) {
+    if (speaks_for_host()) {
+      tell_user("wrong version", opal_process_info.nodename, built.c_str(), running.c_str());
+    }
+    return false;
   }
-  return false;
+  const std::string ucs = ops::ucs_mismatch(ops::find_ucs());
+  if (!ucs.empty() && speaks_for_host()) {
+    tell_user("wrong ucx", opal_process_info.nodename, ops::built_ucs().c_str(), ucs.c_str());
+  }
+  return ucs.empty();
 }
 
 void report_parameter(const BadParam& wrong) {
