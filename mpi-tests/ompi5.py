@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -51,6 +52,28 @@ def build(targets: tuple[str, ...]) -> None:
     step("build", "cmake", "--build", BUILD, *(["--target", *targets] if targets else []))
 
 
+def refusals(other: Path) -> None:
+    """A component for another major is not loaded, and the loader says which library it wanted; for both directions."""
+    mine, foreign = ROOT / BUILD / "components", ROOT / BUILD / "components-of-another"
+    foreign.mkdir(exist_ok=True)
+    shutil.copy(other / "components" / "mca_btl_mend.so", foreign)
+    script = str(ROOT / "configure-scripts" / "debian-chroot")
+    show = ["ompi_info", "--param", "btl", "mend", "--level", "9"]
+    for where, prefix, directory, wants in (("5.0 given 4.1's", [script, SUITE, "--"], foreign, "libopen-pal.so.40"),
+                                            ("4.1 given 5.0's", [], mine, "libopen-pal.so.80")):
+        variables = [f"OMPI_MCA_mca_base_component_path={directory}:SYSTEM_DEFAULT", "OMPI_MCA_mca_base_component_show_load_errors=1"]
+        done = subprocess.run([*prefix, "env", *variables, *show], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        said = done.stdout + done.stderr
+        if "unable to open mca_btl_mend" not in said or wants not in said or "btl_mend_max_outage_s" in said:
+            sys.exit(f"ompi5 FAILED: {where}: it was not refused for want of {wants}\n{said[-2000:]}")
+        print(f"ompi5: {where} refuses it: {wants} is not there")
+    # The same question must be answered otherwise for the right component, or the answers above mean nothing.
+    done = subprocess.run([script, SUITE, "--", "env", f"OMPI_MCA_mca_base_component_path={mine}", *show], cwd=ROOT,
+                          capture_output=True, text=True, timeout=60, check=False)
+    if "btl_mend_max_outage_s" not in done.stdout:
+        sys.exit(f"ompi5 FAILED: 5.0 does not load its own component\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
 def version() -> str:
     script = str(ROOT / "configure-scripts" / "debian-chroot")
     said = subprocess.run([script, SUITE, "--", "mpirun", "--version"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -61,7 +84,9 @@ def version() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("root", "build", "smoke", "full"))
-    what = parser.parse_args().what
+    parser.add_argument("--other", type=Path, help="the build directory for Open MPI 4.1: its component must be refused")
+    options = parser.parse_args()
+    what = options.what
     began = time.monotonic()
     status = inside("true")
     if status == IMPOSSIBLE:
@@ -80,6 +105,8 @@ def main() -> int:
         build(TARGETS if what == "build" else ())
     if what == "smoke":
         step("smoke", "ctest", "--test-dir", BUILD, "--tests-regex", SMOKE, "--no-tests=error", "--output-on-failure")
+    if what == "smoke" and options.other:
+        refusals(options.other)
     if what == "full":
         step("full", "ctest", "--test-dir", BUILD, "--label-regex", "^(mpi|unit)$", "--label-exclude", "soft-roce|bench|hosts",
              "--no-tests=error", "--output-on-failure")
