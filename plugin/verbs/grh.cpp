@@ -14,16 +14,20 @@ std::uint8_t byte_at(std::span<const std::byte, kGrhBytes> grh, std::size_t inde
   return std::to_integer<std::uint8_t>(grh[index]);
 }
 
-// Version 4, no options, checksum right. The first half is undefined then and may look like
-// anything, an IPv6 version included.
-bool is_ipv4(std::span<const std::byte, kGrhBytes> grh) {
-  if (byte_at(grh, kIpv4At) != 0x45) return false;
+bool checksum_right(std::span<const std::byte, kGrhBytes> grh) {
   std::uint32_t sum = 0;
   for (std::size_t i = kIpv4At; i < kGrhBytes; i += 2) {
     sum += static_cast<std::uint32_t>(byte_at(grh, i) << 8 | byte_at(grh, i + 1));
   }
   while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
   return sum == 0xffff;
+}
+
+// Version 4 and no options. The first half is undefined then and may look like anything, an IPv6
+// version included: only in that case the checksum decides. soft-RoCE leaves it zero in a loop.
+bool is_ipv4(std::span<const std::byte, kGrhBytes> grh) {
+  if (byte_at(grh, kIpv4At) != 0x45) return false;
+  return byte_at(grh, 0) >> 4 != 6 || checksum_right(grh);
 }
 
 }  // namespace

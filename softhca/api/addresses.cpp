@@ -2,8 +2,10 @@
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "softhca/engine/context.h"
 #include "softhca/engine/injector.h"
@@ -21,6 +23,30 @@ int gid_index_of(ibv_context* context, uint8_t port, const ibv_gid& gid) {
     if (std::memcmp(gids[i].raw.data(), gid.raw, sizeof(gid.raw)) == 0) return static_cast<int>(i);
   }
   return -1;
+}
+
+struct Ends {
+  ibv_gid from{};
+  ibv_gid to{};
+  uint32_t flow_label = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+};
+
+// Of the IPv6-shaped header, or of an IPv4 header in the second half: what the version says.
+Ends ends_of(const ibv_grh& grh) {
+  const uint32_t flow = ntohl(grh.version_tclass_flow);
+  if (flow >> 28 == 6) {
+    return {grh.sgid, grh.dgid, flow & 0xfffff, static_cast<uint8_t>((flow >> 20) & 0xff),
+            grh.hop_limit};
+  }
+  const auto* ip = reinterpret_cast<const uint8_t*>(&grh) + 20;
+  Ends ends{.traffic_class = ip[1], .hop_limit = ip[8]};
+  for (const auto& [gid, at] : {std::pair(&ends.from, 12), std::pair(&ends.to, 16)}) {
+    std::copy(softhca::kIpv4Mapped.begin(), softhca::kIpv4Mapped.end(), gid->raw);
+    std::memcpy(gid->raw + softhca::kIpv4Mapped.size(), ip + at, 4);
+  }
+  return ends;
 }
 
 }  // namespace
@@ -45,18 +71,18 @@ int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh*
   attr->src_path_bits = wc->dlid_path_bits;
   attr->port_num = port;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
-  const int index = gid_index_of(context, port, grh->dgid);
+  const Ends ends = ends_of(*grh);
+  const int index = gid_index_of(context, port, ends.to);
   if (index < 0) {
     errno = EINVAL;
     return -1;
   }
-  const uint32_t flow = ntohl(grh->version_tclass_flow);
   attr->is_global = 1;
-  attr->grh.dgid = grh->sgid;
+  attr->grh.dgid = ends.from;
   attr->grh.sgid_index = static_cast<uint8_t>(index);
-  attr->grh.flow_label = flow & 0xfffff;
-  attr->grh.traffic_class = static_cast<uint8_t>((flow >> 20) & 0xff);
-  attr->grh.hop_limit = grh->hop_limit;
+  attr->grh.flow_label = ends.flow_label;
+  attr->grh.traffic_class = ends.traffic_class;
+  attr->grh.hop_limit = ends.hop_limit;
   return 0;
 }
 

@@ -30,6 +30,8 @@ struct GidConf {
   ibv_gid_type type = IBV_GID_TYPE_ROCE_V2;
 };
 
+inline constexpr std::array<uint8_t, 12> kIpv4Mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
 struct PortConf {
   uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
   ibv_port_state state = IBV_PORT_ACTIVE;

@@ -2,6 +2,7 @@
 // when anything at the receiver is not as it should be.
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "softhca/engine/execute.h"
@@ -12,21 +13,49 @@ namespace {
 
 const PortConf& port_of(const Qp& qp) noexcept { return qp.ctx->conf->ports[qp.attr.port_num - 1]; }
 
-// IPv6 form, as InfiniBand and RoCE v2 over IPv6 have it.
-void build_grh(const Qp& qp, const ibv_ah_attr& av, uint32_t payload, ibv_grh* grh) noexcept {
+// The IPv4 header that RoCE v2 over IPv4 has instead of a GRH, in the last 20 bytes. Its checksum
+// is zero and so is the first half, as with the kernel's soft-RoCE when sender and receiver share a
+// host: what reads it must not insist on either.
+void build_ipv4(const GidConf& from, const ibv_ah_attr& av, uint32_t payload,
+                ibv_grh* grh) noexcept {
+  constexpr uint8_t kUdp = 17;
+  constexpr uint32_t kHeaders = 20 + 8 + 12 + 8 + 4;  // IPv4, UDP, BTH, DETH, ICRC
+  auto* ip = reinterpret_cast<uint8_t*>(grh) + 20;
+  const uint32_t total = payload + kHeaders;
+  ip[0] = 0x45;
+  ip[1] = av.grh.traffic_class;
+  ip[2] = static_cast<uint8_t>(total >> 8);
+  ip[3] = static_cast<uint8_t>(total & 0xff);
+  ip[8] = av.grh.hop_limit;
+  ip[9] = kUdp;
+  std::memcpy(ip + 12, from.raw.data() + kIpv4Mapped.size(), 4);
+  std::memcpy(ip + 16, av.grh.dgid.raw + kIpv4Mapped.size(), 4);
+}
+
+// IPv6 form, as InfiniBand and RoCE over IPv6 have it.
+void build_ipv6(const GidConf& from, const ibv_ah_attr& av, uint32_t payload,
+                ibv_grh* grh) noexcept {
   constexpr uint8_t kNextIba = 0x1b;
-  std::memset(grh, 0, sizeof(*grh));
   const uint32_t version =
       (6U << 28) | (uint32_t{av.grh.traffic_class} << 20) | (av.grh.flow_label & 0xfffff);
   grh->version_tclass_flow = htonl(version);
   grh->paylen = htons(static_cast<uint16_t>(payload));
   grh->next_hdr = kNextIba;
   grh->hop_limit = av.grh.hop_limit;
-  const auto& gids = port_of(qp).gids;
-  if (av.grh.sgid_index < gids.size()) {
-    std::memcpy(grh->sgid.raw, gids[av.grh.sgid_index].raw.data(), sizeof(grh->sgid.raw));
-  }
+  std::memcpy(grh->sgid.raw, from.raw.data(), sizeof(grh->sgid.raw));
   grh->dgid = av.grh.dgid;
+}
+
+void build_grh(const Qp& qp, const ibv_ah_attr& av, uint32_t payload, ibv_grh* grh) noexcept {
+  std::memset(grh, 0, sizeof(*grh));
+  const auto& gids = port_of(qp).gids;
+  const GidConf from = av.grh.sgid_index < gids.size() ? gids[av.grh.sgid_index] : GidConf{};
+  const bool ipv4 = std::equal(kIpv4Mapped.begin(), kIpv4Mapped.end(), from.raw.begin());
+  if (from.type == IBV_GID_TYPE_ROCE_V2 && ipv4) {
+    build_ipv4(from, av, payload, grh);
+  } else {
+    build_ipv6(from, av, payload, grh);
+  }
 }
 
 bool admits(const Qp& qp, const QpShared& target, const SendWr& wr) noexcept {

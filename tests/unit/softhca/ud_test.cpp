@@ -72,6 +72,41 @@ TEST(Ud, ReplyGoesByTheCompletion) {
   EXPECT_EQ(ibv_destroy_ah(back), 0);
 }
 
+// RoCE v2 over IPv4 has an IPv4 header where others have a GRH: in the last 20 of the 40 bytes.
+TEST(Ud, Ipv4GidsComeAsAnIpv4Header) {
+  World world;
+  UdPair p(world);
+  ibv_gid own{};
+  ASSERT_EQ(ibv_query_gid(p.a.ctx, 1, 1, &own), 0);
+  ASSERT_EQ(own.raw[11], 0xff) << "index 1 is the one of an IPv4 address";
+  ibv_ah_attr attr{};
+  attr.port_num = 1;
+  attr.is_global = 1;
+  attr.grh.dgid = own;
+  attr.grh.sgid_index = 1;
+  attr.grh.hop_limit = 64;
+  ibv_ah* to_ipv4 = ibv_create_ah(p.a.pd, &attr);
+  ASSERT_NE(to_ipv4, nullptr);
+  ASSERT_EQ(kit::post_recv(p.qb, 1, 0, 4096), 0);
+  ASSERT_EQ(kit::post(p.qa, {.offset = 0, .length = 8, .ah = to_ipv4, .dest_qpn = p.qb.num()}), 0);
+  EXPECT_EQ(kit::poll_one(p.a.cq, world.wait()).status, IBV_WC_SUCCESS);
+  ibv_wc got = kit::poll_one(p.b.cq, world.wait());
+  ASSERT_NE(got.wc_flags & IBV_WC_GRH, 0U);
+  const auto* grh = reinterpret_cast<const uint8_t*>(p.b.buf.data());
+  EXPECT_NE(grh[0] >> 4, 6);
+  EXPECT_EQ(grh[20], 0x45);
+  EXPECT_EQ(std::memcmp(grh + 32, own.raw + 12, 4), 0) << "source";
+  EXPECT_EQ(std::memcmp(grh + 36, own.raw + 12, 4), 0) << "destination";
+  ibv_ah_attr back{};
+  ASSERT_EQ(
+      ibv_init_ah_from_wc(p.b.ctx, 1, &got, reinterpret_cast<ibv_grh*>(p.b.buf.data()), &back),
+      0);
+  EXPECT_EQ(std::memcmp(back.grh.dgid.raw, own.raw, sizeof(own.raw)), 0);
+  EXPECT_EQ(back.grh.sgid_index, 1);
+  EXPECT_EQ(back.grh.hop_limit, 64);
+  EXPECT_EQ(ibv_destroy_ah(to_ipv4), 0);
+}
+
 TEST(Ud, WrongQkeyIsDropped) {
   World world;
   UdPair p(world, 0x22222222);

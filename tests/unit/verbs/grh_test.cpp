@@ -52,10 +52,23 @@ TEST(Grh, Ipv4WinsOverLeftovers) {
   EXPECT_EQ(format_gid(*gid), "::ffff:10.0.0.1");
 }
 
-TEST(Grh, BadChecksumIsNoIpv4) {
+// An IPv6 address whose middle looks like the start of an IPv4 header.
+TEST(Grh, BadChecksumIsNoIpv4BehindAnIpv6Version) {
   Grh grh = ipv4_header();
+  put(grh, 0, {0x60, 0, 0, 0, 0, 0, 0, 0, 0xfe, 0x80});
   grh[39] ^= std::byte{1};
-  EXPECT_FALSE(source_gid(grh));
+  const auto gid = source_gid(grh);
+  ASSERT_TRUE(gid);
+  EXPECT_EQ(format_gid(*gid).substr(0, 6), "fe80::");
+}
+
+// soft-RoCE within one host: the header never went through the IP layer that fills the checksum in.
+TEST(Grh, Ipv4WithoutChecksum) {
+  Grh grh = ipv4_header();
+  put(grh, 30, {0, 0});
+  const auto gid = source_gid(grh);
+  ASSERT_TRUE(gid);
+  EXPECT_EQ(format_gid(*gid), "::ffff:10.0.0.1");
 }
 
 TEST(Grh, NothingThere) { EXPECT_FALSE(source_gid(Grh{})); }
