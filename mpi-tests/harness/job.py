@@ -229,6 +229,14 @@ class Running:
                       {int(name): text for name, text in stats.items() if name.isdigit()}, self.process.pid,
                       {name: text for name, text in stats.items() if not name.isdigit()})
 
+    def wait(self, limit: float) -> bool:
+        """Until mpirun is over, at most so many seconds; whether it is."""
+        try:
+            self.process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def elapsed(self) -> float:
         return time.monotonic() - self.started
 

@@ -2,7 +2,11 @@
 // how; the receiver has to get all of it although the sender is already leaving. Run once per
 // variant:
 //   small | burst | large | late | allto0 | ssend | self | none
+// And for a link that goes down meanwhile, between "lastword finalizing" and the appearance of
+// FILE:
+//   cut FILE (rank 0 says something after that, and finalizes) | parting FILE (nobody does)
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "mpi-tests/programs/check.h"
@@ -53,6 +57,20 @@ void synchronous(const Session& s) {
   }
 }
 
+// Two ranks that know each other, and are about to finalize once the file is there.
+void await_the_end(const Session& s) {
+  require(s.args.size() == 2, "lastword", "which file?");
+  for (int step = 0; step < 2; ++step) {
+    if (s.rank == step) say(1 - step, 300, 20);
+    if (s.rank == 1 - step) hear(step, 300, 20);
+  }
+  if (s.rank == 0) {
+    std::printf("lastword finalizing\n");
+    std::fflush(stdout);
+  }
+  while (!std::filesystem::exists(s.args[1])) nap(50);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -72,6 +90,10 @@ int main(int argc, char** argv) {
     synchronous(s);
   else if (variant == "self")
     say(s.rank, 8, 1), hear(s.rank, 8, 1);
+  else if (variant == "cut")
+    await_the_end(s), chain(s, 2000, 20, 0);
+  else if (variant == "parting")
+    await_the_end(s);
   else
     require(variant == "none", "lastword", "unknown variant");
   // No closing reduction here: it would be the last word. Only the receiver of the last one speaks.

@@ -1,9 +1,14 @@
 // Verified traffic for a given time (--seconds N, default 5): every rank exchanges messages of
 // mixed sizes with every other, byte for byte checked, and adds to a counter on rank 0 with
 // MPI_Fetch_and_op, whose sum must come out exactly. What a test of broken links runs underneath.
+// --until FILE: rank 0 ends it earlier, a second after this file has appeared.
 // --stalls MS: rank 0 prints every round that took longer, "stall BEGIN END" in seconds of
 // CLOCK_MONOTONIC, so that whoever broke the link can tell what each break cost.
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <string>
+#include <utility>
 
 #include "mpi-tests/programs/check.h"
 
@@ -17,6 +22,12 @@ int option(const Session& s, std::string_view name, int otherwise) {
   for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
     if (s.args[i] == name) return std::atoi(s.args[i + 1].c_str());
   return otherwise;
+}
+
+std::string text_option(const Session& s, std::string_view name) {
+  for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
+    if (s.args[i] == name) return s.args[i + 1];
+  return {};
 }
 
 double clock_now() {
@@ -36,6 +47,28 @@ class StallWatch {
  private:
   double limit_;
   double last_ = clock_now();
+};
+
+// When to end. Asks for the file now and then, not in every round.
+class Curfew {
+ public:
+  Curfew(int seconds, std::string file) : end_(MPI_Wtime() + seconds), file_(std::move(file)) {}
+  bool over() {
+    const double now = MPI_Wtime();
+    if (!file_.empty() && now >= next_look_) {
+      next_look_ = now + 0.2;
+      if (std::filesystem::exists(file_)) {
+        end_ = std::min(end_, now + 1.0);
+        file_.clear();
+      }
+    }
+    return now >= end_;
+  }
+
+ private:
+  double end_;
+  double next_look_ = 0;
+  std::string file_;
 };
 
 void exchange(Session& s, int peer, std::uint64_t round, Bytes& out, Bytes& in) {
@@ -58,7 +91,7 @@ int main(int argc, char** argv) {
   MPI_Win window = MPI_WIN_NULL;
   MPI_Win_create(&counter, s.rank == 0 ? sizeof counter : 0, sizeof counter, MPI_INFO_NULL,
                  MPI_COMM_WORLD, &window);
-  const double end = MPI_Wtime() + option(s, "--seconds", 5);
+  Curfew curfew(option(s, "--seconds", 5), s.rank == 0 ? text_option(s, "--until") : "");
   StallWatch stalls(s.rank == 0 ? option(s, "--stalls", 0) : 0);
   std::uint64_t rounds = 0;
   for (int go = 1; go != 0; ++rounds) {
@@ -73,7 +106,7 @@ int main(int argc, char** argv) {
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
     MPI_Fetch_and_op(&one, &before, MPI_UINT64_T, 0, 0, MPI_SUM, window);
     MPI_Win_unlock(0, window);
-    go = MPI_Wtime() < end ? 1 : 0;
+    go = curfew.over() ? 0 : 1;
     MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
     stalls.round_done();
   }

@@ -30,7 +30,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 import needs  # noqa: E402
 import supervisor  # noqa: E402
 from machine import GUEST, Plan  # noqa: E402
@@ -149,8 +150,8 @@ def parsed() -> argparse.Namespace:
     add("--boot-timeout", type=float, default=180.0, metavar="S")
     add("--timeout", type=float, default=600.0, metavar="S", help="of the command")
     add("--idle", type=float, default=60.0, metavar="S", help="guests nobody asks for anything end after this time")
-    add("--newer", type=Path, action="append", default=[], metavar="FILE",
-        help="exec: guests that were booted before this file was changed are replaced")
+    add("--newer", type=Path, action="append", default=[], metavar="PATH",
+        help="exec: guests that were booted before this file, or a file of this directory, was changed are replaced")
     own, command = split(sys.argv[1:])
     options = parser.parse_args(own)
     options.command = command
@@ -161,11 +162,18 @@ def parsed() -> argparse.Namespace:
     return options
 
 
+def changed(paths: list[Path]) -> float:
+    """When the newest of these files, or of the files of these directories, was changed. What runs in the guests from
+    here counts as well: they keep what they have once read."""
+    files = [file for path in [*paths, HERE, GUEST, HERE.parent, HERE.parent / "harness"]
+             for file in (path.iterdir() if path.is_dir() else [path])]
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+
+
 def run_command(options: argparse.Namespace, directory: Path) -> int:
     plan = Plan(directory=directory.resolve(), guests=options.guests, rails=options.rails, memory=options.memory,
                 cpus=options.cpus, accel=options.accel)
-    newest = max((path.stat().st_mtime for path in options.newer if path.exists()), default=0.0)
-    cluster = Cluster(plan, options.idle, newest)
+    cluster = Cluster(plan, options.idle, changed(options.newer))
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in ENVIRONMENT.items())
     words = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
     with only_one(directory):

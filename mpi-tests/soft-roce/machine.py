@@ -13,6 +13,7 @@ import lzma
 import os
 import shlex
 import signal
+import socket
 import stat
 import subprocess
 from dataclasses import dataclass
@@ -130,32 +131,30 @@ def mac(network: int, host: str) -> str:
     return f"52:54:00:4d:{network:02x}:{HOSTS.index(host) + 1:02x}"
 
 
-def networks(plan: Plan, host: str, sockets: Path) -> list[str]:
+def networks(plan: Plan, host: str, ends: list[socket.socket]) -> list[str]:
     """Network 0 is for commands and MPI's own wiring, 1 and up are the rails."""
     words = []
     for network in range(plan.rails + 1):
         if plan.guests == 1:
             net = f"hubport,id=n{network},hubid={network}"
         else:
-            server = "on" if host == HOSTS[0] else "off"
-            net = f"stream,id=n{network},server={server},addr.type=unix,addr.path={sockets}/net{network}"
+            net = f"stream,id=n{network},server=off,addr.type=fd,addr.str={ends[network].fileno()}"
         words += ["-netdev", net, "-device", f"virtio-net-pci,netdev=n{network},mac={mac(network, host)}"]
     return words
 
 
-def command(plan: Plan, host: str, image: Path, scratch: Path) -> list[str]:
-    """`scratch` has the initrd and the sockets that join the guests; its path is short, as those of sockets must be."""
+def command(plan: Plan, host: str, image: Path, initrd: Path, ends: list[socket.socket]) -> list[str]:
     append = f"console=ttyS0 quiet panic=-1 mitigations=off nokaslr mend.host={host} mend.guests={plan.guests} " \
              f"mend.rails={plan.rails}"
     accel = "tcg,thread=multi" if plan.accel == "tcg" else plan.accel
     shares = (("root", "/", ",readonly=on,multidevs=remap"), ("out", str(plan.share), ""))
     words = [needs.program("qemu-system-x86_64"), "-machine", "q35", "-accel", accel, "-cpu", "max",
              "-smp", str(plan.cpus or (2 if plan.guests == 1 else 1)), "-m", str(plan.memory), "-nographic",
-             "-no-reboot", "-kernel", str(image), "-initrd", str(scratch / "initrd"), "-append", append]
+             "-no-reboot", "-kernel", str(image), "-initrd", str(initrd), "-append", append]
     for tag, path, more in shares:
         words += ["-fsdev", f"local,id={tag},path={path},security_model=none{more}",
                   "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
-    return words + networks(plan, host, scratch)
+    return words + networks(plan, host, ends)
 
 
 def die_with_parent() -> None:
@@ -163,8 +162,10 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def boot(plan: Plan, host: str, image: Path, scratch: Path) -> subprocess.Popen:
+def boot(plan: Plan, host: str, image: Path, initrd: Path, ends: list[socket.socket]) -> subprocess.Popen:
+    """`ends` are this guest's ends of the networks between the guests. They are made here and not by qemu: one that
+    listens by itself (7.2) blocks in a write, and its whole guest stands still, while the other one's link is down."""
     with open(plan.directory / f"console.{host}", "wb") as console:
-        return subprocess.Popen(command(plan, host, image, scratch), stdin=subprocess.DEVNULL, stdout=console,
+        return subprocess.Popen(command(plan, host, image, initrd, ends), stdin=subprocess.DEVNULL, stdout=console,
                                 stderr=subprocess.STDOUT, preexec_fn=die_with_parent, cwd="/",
-                                env={**os.environ, "LC_ALL": "C"})
+                                pass_fds=[end.fileno() for end in ends], env={**os.environ, "LC_ALL": "C"})

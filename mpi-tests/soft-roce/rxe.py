@@ -40,9 +40,14 @@ def faults(result: jobs.Result, demands: verdict.Demands) -> list[str]:
                     if not str(one.get("device", "")).startswith("rxe")]
 
 
+def recovered(stats: dict[int, dict]) -> list[str]:
+    """What is missing for a broken connection that was repaired on both sides."""
+    return [f"rank {rank} never had to recover" for rank, one in sorted(stats.items()) if one["recoveries"] == 0]
+
+
 def healed(stats: dict[int, dict]) -> list[str]:
-    """What is missing for a broken connection that was repaired on both sides, without loss."""
-    wrong = [f"rank {rank} never had to recover" for rank, one in sorted(stats.items()) if one["recoveries"] == 0]
+    """The same, with messages under way."""
+    wrong = recovered(stats)
     if verdict.total(stats, "replayed") == 0:
         wrong.append("nothing was replayed")
     return wrong

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,6 @@ import needs
 from machine import Plan
 
 POWER_OFF_S = 8.0
-LISTEN_S = 20.0
 
 
 class Supervisor:
@@ -38,18 +38,13 @@ class Supervisor:
         if found is None:
             raise RuntimeError("there is no kernel with soft-RoCE")
         image, release = found
-        (self.scratch / "initrd").write_bytes(machine.initramfs(release))
-        for host in self.plan.hosts:
-            if host != self.plan.hosts[0]:
-                self.wait_for_networks()
-            self.guests.append(machine.boot(self.plan, host, image, self.scratch))
-
-    def wait_for_networks(self) -> None:
-        """Until the first guest listens: the second one connects only once."""
-        until = time.monotonic() + LISTEN_S
-        sockets = [self.scratch / f"net{network}" for network in range(self.plan.rails + 1)]
-        while not all(path.exists() for path in sockets) and time.monotonic() < until:
-            time.sleep(0.05)
+        initrd = self.scratch / "initrd"
+        initrd.write_bytes(machine.initramfs(release))
+        pairs = [socket.socketpair() for _ in range(self.plan.rails + 1)] if self.plan.guests > 1 else []
+        for number, host in enumerate(self.plan.hosts):
+            self.guests.append(machine.boot(self.plan, host, image, initrd, [pair[number] for pair in pairs]))
+        for end in (end for pair in pairs for end in pair):
+            end.close()  # the guests have them
 
     def idle(self) -> bool:
         return time.time() - (self.plan.directory / "alive").stat().st_mtime > self.idle_s

@@ -7,6 +7,8 @@
                                      the link of that host goes down under traffic: a port event there, silence here
   two.py BUILD absent                nothing gets through while the job connects, then the link goes down as well
   two.py BUILD netem --rule RULE     tc netem on both hosts, such as 'loss 10%' or 'delay 50ms'
+  two.py BUILD finalize --host a|b --word cut|parting
+                                     the link goes down when the ranks finalize, with a message under way or without
   two.py BUILD gid                   an address is removed and added again elsewhere in the GID table
   two.py BUILD stopped               the rank of b is stopped for 10 s
   two.py BUILD killed                the rank of b is killed
@@ -20,12 +22,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import rxe  # noqa: E402
-from rxe import RAIL, jobs, on, verdict  # noqa: E402
+from rxe import IPV4_MAPPED, RAIL, jobs, on, verdict  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from flap import stalls_of, standstill  # noqa: E402
@@ -40,6 +43,9 @@ KILLED_S = 5.0
 SHARED = Path("/out/tmp")  # both guests see it
 MANAGEMENT = "198.18.9.0/24"
 PACKETS = 400  # sent by then: the job is under way
+OTHERS = 6  # addresses at most that are added until one takes the place of another
+FINALIZE_S = 6.0  # the link is down for so long while the ranks finalize
+PARTED_S = 12.0  # a job whose ranks cannot even say goodbye is over by then
 
 
 class Pair:
@@ -49,12 +55,24 @@ class Pair:
                  timeout: float = 120.0) -> None:
         self.options = options
         self.wrong: list[str] = []
+        self.until = Path("/dev/null")
         self.before = rxe.packets_sent()
         wiring = ["-H", ",".join(f"{host}:1" for host in HOSTS), "--mca", "plm_rsh_agent", str(rsh()), "--mca",
                   "oob_tcp_if_include", MANAGEMENT, "--mca", "orte_tmpdir_base", "/tmp", "-x", jobs.MARK]
         job = rxe.job(options.build, 2, program, args, {"ib_timeout": TIMEOUT_CODE, **(mca or {})}, base=SHARED,
                       mpirun_args=wiring, timeout=timeout)
         self.running = jobs.Running(job)
+
+    @classmethod
+    def steady(cls, options: argparse.Namespace, *args: str, timeout: float = 150.0) -> Pair:
+        """Traffic until enough() is called: on a busy machine a link takes seconds to be told."""
+        until = Path(tempfile.gettempdir()) / f"enough-{time.time_ns()}"
+        pair = cls(options, "steady", ["--seconds", str(int(timeout)), "--until", str(until), *args], timeout=timeout)
+        pair.until = until
+        return pair
+
+    def enough(self) -> None:
+        self.until.touch()
 
     def expect(self, good: bool, otherwise: str) -> bool:
         if not good:
@@ -65,6 +83,7 @@ class Pair:
         return self.expect(rxe.wait_for_packets(self.running, self.before, packets), "the job never came up")
 
     def finish(self, demands: verdict.Demands) -> tuple[jobs.Result, dict]:
+        self.enough()
         result = self.running.finish()
         self.wrong += rxe.faults(result, demands)
         stats, _ = verdict.ledger(result)
@@ -122,14 +141,14 @@ def break_link(pair: Pair, host: str, seconds: float) -> tuple[float, float]:
 
 def down(options: argparse.Namespace) -> int:
     lasts = options.times * (options.seconds + options.gap)
-    pair = Pair(options, "steady", ["--seconds", str(int(lasts + SETTLE_S + 8)), "--stalls", str(STALL_MS)],
-                timeout=lasts + 120.0)
+    pair = Pair.steady(options, "--stalls", str(STALL_MS), timeout=lasts + 90.0)
     flaps = []
     if pair.under_way():
         time.sleep(SETTLE_S)
         for _ in range(0 if options.no_faults else options.times):
             flaps.append(break_link(pair, options.host, options.seconds))
             time.sleep(options.gap)
+        pair.running.wait(BEYOND_S + 3.0)
     result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
     window = rxe.window_s(TIMEOUT_CODE)
     pair.expect(bool(flaps), "no link went down")
@@ -144,6 +163,52 @@ def down(options: argparse.Namespace) -> int:
             pair.expect(costs[0] <= BEYOND_S, f"traffic went on {costs[0]:.1f} s after the link was up")
     return rxe.report(f"link of {options.host} down {options.times} x {options.seconds} s, retry window {window:.2f} s", result,
                       pair.wrong, f", went on {', '.join(f'{cost:.2f}' for cost in costs)} s after the link was up")
+
+
+def wait_for_word(pair: Pair, word: str, limit: float = 60.0) -> bool:
+    until = time.monotonic() + limit
+    while time.monotonic() < until and pair.running.process.poll() is None:
+        if word in pair.running.output_path.read_text(errors="replace"):
+            return True
+        time.sleep(0.02)
+    return pair.expect(False, f"no rank said {word!r}")
+
+
+def finalize(options: argparse.Namespace) -> int:
+    """The link goes down when the ranks are about to finalize. cut: rank 0 has said something by then that only arrives when
+    the link is up again. parting: there is nothing left but to say goodbye, and the link stays down."""
+    go = SHARED / f"go-{time.time_ns()}"
+    pair = Pair(options, "lastword", [options.word, str(go)], timeout=90.0)
+    went_up = ended = 0.0
+    went_down = 0.0
+    if wait_for_word(pair, "lastword finalizing"):
+        went_down = time.monotonic()
+        if not options.no_faults:
+            went_down = link(options.host, "down")
+        go.touch()
+        try:
+            if options.word == "cut":
+                time.sleep(FINALIZE_S)
+                pair.expect(pair.running.process.poll() is None, "the job was over before the link was up")
+            else:
+                pair.running.wait(PARTED_S)
+        finally:
+            went_up = link(options.host, "up")
+        pair.running.wait(60.0)
+        ended = time.monotonic()
+    result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
+    go.unlink(missing_ok=True)
+    pair.expect(went_down > 0 and not options.no_faults, "no link went down")
+    if options.word == "cut":
+        pair.expect(ended - went_up <= BEYOND_S + 6.0, f"the job ended {ended - went_up:.1f} s after the link was up")
+        # The one that speaks may be through with it before its own recovery is, which then does not count.
+        pair.expect(verdict.total(stats, "recoveries") > 0, "nobody had to recover")
+        pair.expect(verdict.total(stats, "replayed") > 0, "nothing was replayed")
+    else:
+        pair.expect(ended - went_down <= PARTED_S, f"the job ended {ended - went_down:.1f} s after the link was down")
+        pair.expect(ended <= went_up + 0.5, "the job ended only when the link was up again")
+    return rxe.report(f"link of {options.host} down in finalize, {options.word}", result, pair.wrong,
+                      f", ended {ended - went_down:.1f} s after the link was down")
 
 
 def netem(host: str, rule: str) -> None:
@@ -161,13 +226,14 @@ def absent(options: argparse.Namespace) -> int:
     lost = 0
     if not options.no_faults:
         netem("b", "loss 100%")
-    pair = Pair(options, "steady", ["--seconds", "4"])
+    pair = Pair.steady(options)
     try:
         if pair.under_way(3):
             time.sleep(2.0)
             lost = netem_off("b")
             if not options.no_faults:
                 break_link(pair, "a", 2.0)
+                pair.running.wait(BEYOND_S + 3.0)
     finally:
         netem_off("b")
     result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
@@ -177,7 +243,7 @@ def absent(options: argparse.Namespace) -> int:
 
 
 def disturbed(options: argparse.Namespace) -> int:
-    pair = Pair(options, "steady", ["--seconds", "12"], timeout=180.0)
+    pair = Pair.steady(options)
     lost = [0, 0]
     passed = 0
     if pair.under_way() and not options.no_faults:
@@ -202,24 +268,53 @@ def gid_index(host: str, address: str) -> int:
     return min((int(path.rpartition("/")[2]) for path in found.splitlines()), default=-1)
 
 
+def gid_at(host: str, index: int) -> str:
+    return on(host, f"cat /sys/class/infiniband/{rxe.DEVICE}/ports/1/gids/{index} 2>/dev/null || true")
+
+
+def occupy(host: str, index: int) -> list[str]:
+    """Gives the host other addresses until one of them has this place in the GID table. The kernel keeps the place of a
+    removed address until the last queue pair lets go of it, so the first ones may go elsewhere."""
+    added = []
+    for number in range(1, OTHERS + 1):
+        added.append(f"198.18.{70 + number}.2/24")
+        on(host, f"ip addr add {added[-1]} dev {RAIL}")
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            if IPV4_MAPPED in gid_at(host, index):
+                return added
+            time.sleep(0.1)
+    return added
+
+
 def gid(options: argparse.Namespace) -> int:
-    address, other = "198.18.10.2", "198.18.77.2"
-    pair = Pair(options, "steady", ["--seconds", "16", "--stalls", str(STALL_MS)])
+    """The address of b moves to another place of the GID table; in between b is not to be reached."""
+    address = "198.18.10.2"
+    pair = Pair.steady(options, "--stalls", str(STALL_MS))
     was = gid_index("b", address)
+    others: list[str] = []
     if pair.under_way() and not options.no_faults:
         time.sleep(SETTLE_S)
-        on("b", f"ip addr del {address}/24 dev {RAIL} && ip addr add {other}/24 dev {RAIL}")
+        on("b", f"ip addr del {address}/24 dev {RAIL}")
+        others = occupy("b", was)
         time.sleep(2.0)
-        on("b", f"ip addr add {address}/24 dev {RAIL} && ip addr del {other}/24 dev {RAIL}")
+        on("b", f"ip addr add {address}/24 dev {RAIL}")
+        came_back = time.monotonic()
+        pair.running.wait(BEYOND_S + 3.0)
     now = gid_index("b", address)
     result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
+    for other in others:
+        on("b", f"ip addr del {other} dev {RAIL}")
     pair.expect(now not in (-1, was), f"the GID was at index {was} and is at {now}")
-    pair.wrong += rxe.healed(stats)
-    return rxe.report(f"GID index {was} -> {now}", result, pair.wrong)
+    pair.wrong += rxe.recovered(stats)  # the port says so: what was under way may have arrived before the fence
+    costs = [last - came_back for first, last in stalls_of(result.output) if others and first < came_back < last]
+    pair.expect(bool(costs), "the application felt nothing")
+    return rxe.report(f"GID index {was} -> {now}", result, pair.wrong,
+                      f", went on {', '.join(f'{cost:.2f}' for cost in costs)} s after the address was back")
 
 
 def stopped(options: argparse.Namespace) -> int:
-    pair = Pair(options, "steady", ["--seconds", str(int(STOPPED_S + 8)), "--stalls", "1000"], timeout=150.0)
+    pair = Pair.steady(options, "--stalls", "1000")
     began = ended = 0.0
     if pair.under_way() and not options.no_faults:
         time.sleep(SETTLE_S)
@@ -230,6 +325,7 @@ def stopped(options: argparse.Namespace) -> int:
         time.sleep(STOPPED_S)
         on("b", f"kill -CONT {' '.join(pids)}")
         ended = time.monotonic()
+        pair.running.wait(4.0)
     result, stats = pair.finish(verdict.Demands(np=2))
     pair.expect(began > 0 and any(first < began + 1.0 and last > ended - 0.5 for first, last in stalls_of(result.output)),
                 "nobody felt that a rank was stopped")
@@ -239,7 +335,7 @@ def stopped(options: argparse.Namespace) -> int:
 
 
 def killed(options: argparse.Namespace) -> int:
-    pair = Pair(options, "steady", ["--seconds", "20"])
+    pair = Pair.steady(options)
     struck = 0.0
     if pair.under_way():
         time.sleep(SETTLE_S)
@@ -256,8 +352,8 @@ def killed(options: argparse.Namespace) -> int:
     return rxe.report("rank killed", result, pair.wrong, f", ended after {took:.1f} s")
 
 
-MODES = {"connect": connect, "down": down, "absent": absent, "netem": disturbed, "gid": gid, "stopped": stopped,
-         "killed": killed, "windows": windows}
+MODES = {"connect": connect, "down": down, "absent": absent, "netem": disturbed, "finalize": finalize, "gid": gid,
+         "stopped": stopped, "killed": killed, "windows": windows}
 
 
 def main() -> int:
@@ -270,6 +366,7 @@ def main() -> int:
     add("--times", type=int, default=1)
     add("--gap", type=float, default=1.0, help="seconds between two outages")
     add("--rule", default="loss 1%")
+    add("--word", choices=("cut", "parting"), default="cut")
     add("--no-faults", action="store_true")
     options = parser.parse_args()
     options.build = options.build.resolve()
