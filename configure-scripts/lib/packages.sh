@@ -69,3 +69,10 @@ packages_ensure() {
     say_run "$log" $root_command $apt install -y --no-install-recommends "${missing[@]}" ||
     die "the packages could not be installed"
 }
+
+# packages_try INSTALL WHAT GROUP...: the same, but goes on without them, and says what that costs.
+packages_try() {
+  local install=$1 what=$2
+  shift 2
+  (packages_ensure "$install" "$@") || say "SKIPPED for want of these packages: $what"
+}

@@ -37,10 +37,10 @@ class Machine:
         path.write_text(f"#!/usr/bin/bash\n{body}\n")
         path.chmod(0o755)
 
-    def ensure(self, install, *groups):
+    def ensure(self, install, *groups, call="packages_ensure"):
         """(status, output, what sudo and apt-get were asked)"""
         script = f'set -euo pipefail; mend_root={self.root}; . "$mend_root/configure-scripts/lib/say.sh"; ' \
-                 f'. "$mend_root/configure-scripts/lib/packages.sh"; packages_ensure {install} {" ".join(groups)}'
+                 f'. "$mend_root/configure-scripts/lib/packages.sh"; {call} {install} {" ".join(groups)}'
         done = subprocess.run(["/usr/bin/bash", "-c", script, "demo"], env={"PATH": str(self._bin), "HOME": "/"}, text=True, timeout=60,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         calls = self._calls.read_text()
@@ -83,11 +83,22 @@ class Packages(unittest.TestCase):
         self.assertIn("apt-get says something", output)
         self.assertIn("could not be installed", output)
 
+    def test_what_may_be_missing_is_named_and_stops_nothing(self):
+        for install, apt_status in (("yes", 100), ("no", 0)):
+            machine = Machine(["qemu-system-x86"], apt_status=apt_status)
+            status, output, _ = machine.ensure(install, "virtual_machines", "rig", call="packages_try")
+            self.assertEqual(status, 0, output)
+            self.assertIn("SKIPPED for want of these packages: virtual_machines", output)
+            self.assertIn("qemu-system-x86", output)
+        status, output, _ = Machine([]).ensure("yes", "virtual_machines", "rig", call="packages_try")
+        self.assertEqual(status, 0)
+        self.assertNotIn("SKIPPED", output)
+
     def test_every_line_of_the_list_has_group_name_and_reason(self):
         names = []
         for line in (ROOT / "configure-scripts" / "packages").read_text().splitlines():
             if line and not line.startswith("#"):
-                self.assertRegex(line, r"^(run|build|test|full) +[a-z0-9][a-z0-9+.-]+ +\S.{7,}$")
+                self.assertRegex(line, r"^(run|build|test|rig|full) +[a-z0-9][a-z0-9+.-]+ +\S.{7,}$")
                 names.append(line.split()[1])
         self.assertGreater(len(names), 20)
         self.assertEqual(len(names), len(set(names)))
