@@ -108,7 +108,7 @@ def main() -> int:
     if what == "smoke" and options.other:
         refusals(options.other)
     if what == "full":
-        step("full", "ctest", "--test-dir", BUILD, "--label-regex", "^(mpi|unit)$", "--label-exclude", "soft-roce|bench|hosts",
+        step("full", "ctest", "--test-dir", BUILD, "--label-regex", "^(mpi|unit|sites)$", "--label-exclude", "soft-roce|bench|hosts",
              "--no-tests=error", "--output-on-failure")
     return 0
 

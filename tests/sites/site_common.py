@@ -32,9 +32,15 @@ def clean_environment(**more):
     """The caller's environment without anything that tells Open MPI or mend where things are."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "MEND_", "SOFTHCA_", "PMIX_", "SLURM_"))}
     if os.getuid() == 0:
-        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        for launcher in ("OMPI", "PRTE"):  # mpirun, and 5.0's prterun
+            environment.update({f"{launcher}_ALLOW_RUN_AS_ROOT": "1", f"{launcher}_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
     environment.update({k: str(v) for k, v in more.items()})
     return environment
+
+
+def major():
+    """Of the Open MPI in the PATH."""
+    return int(run(["mpirun", "--version"]).split("(Open MPI) ")[1].split(".")[0])
 
 
 def through_mend(stats):
