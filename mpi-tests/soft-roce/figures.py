@@ -81,7 +81,9 @@ def main() -> int:
     seen: dict[str, list[float]] = {name: [] for name in sources}
     for _ in range(options.rounds):
         for name, measure in sources.items():
+            began = time.monotonic()
             seen[name].append(measure())
+            print(f"   {name}: {seen[name][-1]:.1f} (took {time.monotonic() - began:.0f} s)", flush=True)
     median = {name: statistics.median(values) for name, values in seen.items()}
     for name, values in seen.items():
         print(f"{name}: {median[name]:.1f}  ({', '.join(f'{value:.1f}' for value in values)})")
