@@ -99,8 +99,7 @@ TEST(Ud, Ipv4GidsComeAsAnIpv4Header) {
   EXPECT_EQ(std::memcmp(grh + 36, own.raw + 12, 4), 0) << "destination";
   ibv_ah_attr back{};
   ASSERT_EQ(
-      ibv_init_ah_from_wc(p.b.ctx, 1, &got, reinterpret_cast<ibv_grh*>(p.b.buf.data()), &back),
-      0);
+      ibv_init_ah_from_wc(p.b.ctx, 1, &got, reinterpret_cast<ibv_grh*>(p.b.buf.data()), &back), 0);
   EXPECT_EQ(std::memcmp(back.grh.dgid.raw, own.raw, sizeof(own.raw)), 0);
   EXPECT_EQ(back.grh.sgid_index, 1);
   EXPECT_EQ(back.grh.hop_limit, 64);
