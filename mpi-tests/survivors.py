@@ -75,9 +75,11 @@ def main() -> int:
     args = parser.parse_args()
     args.build = args.build.resolve()
     words = ["--seconds", str(GO_ON_S), "--patience", "2" if args.no_faults else "40"]
+    # A rank that is killed is not waited for at all, one that is cut off for so long.
+    patience = 50 if args.mode == "killed" else MAX_OUTAGE_S
     running = jobs.Running(jobs.Job(
         build=args.build, np=NP, program=args.build / "mpi-tests" / "survivors", args=words, timeout=60.0,
-        mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), ("btl_mend_max_outage_s", str(MAX_OUTAGE_S))],
+        mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), ("btl_mend_max_outage_s", str(patience))],
         mpirun_args=["--with-ft", "ulfm"]))
     wrong = [] if wait_for_ranks(running.fabric, NP, 30.0) else ["the job never came up"]
     time.sleep(1.0)

@@ -29,6 +29,7 @@ void Channel::atomic(AmoCall& call) {
   call.next = waiting_calls_;
   waiting_calls_ = &call;
   need_attention();
+  fail_if_abandoned();
 }
 
 bool Channel::submit_call(AmoCall& call) {
@@ -145,6 +146,7 @@ void Channel::retry_waiting() {
     waiting_calls_ = oldest;
     oldest = next;
   }
+  fail_if_abandoned();
 }
 
 }  // namespace mend::ops

@@ -179,8 +179,10 @@ class alignas(64) Channel {
   // --- lane control, from the connection layer ---
   void attach(const Lane& lane);  // QP is RTR or RTS; receives are counted, nothing is posted
   ReplayVerdict start(Seq peer_rx_next);  // enter Replaying: apply S1/P1/P2/G1, post in log order
-  void stop_posting();    // first step of the fence; returns when no post is in progress
-  TxRxProgress detach();  // after RESET: wire holds of this lane end, the lane is gone
+  void stop_posting();  // first step of the fence; returns when no post is in progress
+  // After RESET: wire holds of this lane end, the lane is gone. fenced: the device is known to
+  // touch nothing of it any more; else nothing of it is ever called back as failed.
+  TxRxProgress detach(bool fenced = true);
   TxRxProgress progress_now() const;  // for heartbeats (not for replay)
   // The connection was given up: what is not done, and all that comes later, is called back as
   // failed once no lane is attached any more.
@@ -395,6 +397,7 @@ class alignas(64) Channel {
   bool wanted_raised_ = false;
   bool asleep_ = false;
   bool abandoned_ = false;
+  bool unfenced_ = false;  // a device that does not obey may still read and write what was posted
   int lost_status_ = 0;
   std::uint32_t lost_vendor_err_ = 0;
   std::vector<PendingFault> faults_;

@@ -17,7 +17,7 @@ void Channel::abandon() {
 
 // With a lane attached, the fence's detach() calls this again.
 void Channel::fail_if_abandoned() {
-  if (!abandoned_ || state_.load(std::memory_order_relaxed) != LaneState::None) {
+  if (!abandoned_ || unfenced_ || state_.load(std::memory_order_relaxed) != LaneState::None) {
     return;
   }
   for (std::uint64_t i = log_.done(); i != log_.end(); ++i) {

@@ -103,8 +103,9 @@ void Channel::stop_posting() {
   set_blocked(false);
 }
 
-TxRxProgress Channel::detach() {
+TxRxProgress Channel::detach(bool fenced) {
   const std::lock_guard guard(lock_);
+  unfenced_ = !fenced;
   release_wire();
   state_.store(LaneState::None, std::memory_order_relaxed);
   set_steady(false);

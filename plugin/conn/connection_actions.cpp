@@ -303,9 +303,10 @@ TimeNs Connection::patience_with_verdict(GiveUpReason reason) const {
   return noticed + (fsm_.role == Role::Leader ? 1 : 2) * kReportMargin;
 }
 
-// A connection that works as far as heartbeats tell; one that is idle for long sends none.
+// A connection that works as far as heartbeats tell; one that is idle asks nothing for long.
 bool Connection::hears() const {
-  return fsm_.state == State::Active && fsm_.heartbeat_at != kNever && fsm_.misses == 0;
+  const TimeNs soon = monotonic_now() + fsm_.config->heartbeat;
+  return fsm_.state == State::Active && fsm_.heartbeat_at <= soon && fsm_.misses == 0;
 }
 
 std::string Connection::describe() const {

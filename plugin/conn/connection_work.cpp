@@ -42,7 +42,7 @@ bool Connection::fence_now(FenceSample& sample, std::string& reason) {
     plane_.qp_in_use(home_.rail->id(), qp->qpn, nullptr, work_.epoch);
     if (work_.lane) {
       home_.rail->poller().remove_lane(qp->qpn);
-      progress = channel_.detach();
+      progress = channel_.detach(report.fenced());
       if constexpr (missing(Rule::F1)) progress.rx_next = uncounted;
     }
     work_.last = qp->qpn;

@@ -165,6 +165,8 @@ void Transport::remove_peer(Peer* peer) {
   for (Connection* connection : peer->connections) connection->close();
 }
 
+void Transport::ask_attention() { impl_->plane->ask_attention(); }
+
 void Transport::give_up_peer(Peer* peer) {
   peer->gave_up.store(true);
   for (Connection* connection : peer->connections) connection->give_up_peer();

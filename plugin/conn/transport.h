@@ -142,6 +142,7 @@ class Transport {
     return events;
   }
   bool wants_attention() const { return attention_->load(std::memory_order_relaxed); }
+  void ask_attention();  // attend() is called soon; any thread
   int attend();          // runs the upcalls gave_up, unknown_peer and warn
   bool flushed() const;  // no log entry and no callback outstanding anywhere
   void close();          // orderly end of all connections (BYE), bounded

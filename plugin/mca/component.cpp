@@ -228,7 +228,7 @@ mca_btl_base_module_t** init(int* count, bool /*progress_threads*/, bool /*mpi_t
     }
     mca_btl_base_module_t** list = hand_out(*rt, count);
     g_runtime = rt.release();
-    if (compat::job_survives_losses()) compat::watch_ends<&process_ended>();
+    if (compat::job_survives_losses()) compat::watch_ends<&note_end>();
     return list;
   } catch (const std::bad_alloc&) {
     tell_user("setup failed", opal_process_info.nodename, "memory", "there is not enough memory");
@@ -257,6 +257,7 @@ void end_runtime() {
   Runtime& rt = *g_runtime;
   rt.leaving = true;
   compat::stop_watching_ends();
+  believe_ends(rt);
   for (auto& module : rt.modules) module->upper_closed = true;
   rt.transport->close();
   const std::string suffix = stats_suffix(OPAL_PROC_MY_NAME.vpid, compat::spawned_job());
@@ -273,7 +274,10 @@ void end_runtime() {
 // What progress() finds to do now and then.
 [[gnu::noinline]] int rare_work(Runtime& rt) {
   int events = 0;
-  if (rt.transport->wants_attention()) events += rt.transport->attend();
+  if (rt.transport->wants_attention()) {
+    events += rt.transport->attend();
+    believe_ends(rt);
+  }
   if (rt.self.pending()) events += rt.self.progress();
   flush_log();
   return events;

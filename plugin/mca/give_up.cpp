@@ -1,10 +1,23 @@
 #include "plugin/mca/give_up.h"
 
+#include <mutex>
+#include <vector>
+
 #include "plugin/mca/component.h"
 #include "plugin/mca/tell_user.h"
 
 namespace mend::mca {
 namespace {
+
+struct Ended {
+  std::mutex mutex;
+  std::vector<opal_process_name_t> names;  // not yet believed
+};
+
+Ended& ended() {
+  static Ended the_ended;
+  return the_ended;
+}
 
 struct Farewell {
   opal_proc_t* proc = nullptr;
@@ -50,21 +63,36 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept {
     farewell.module->error_callback(&farewell.module->super, MCA_BTL_ERROR_FLAGS_FATAL,
                                     farewell.proc, summary.data());
   }
-  // Only reached in a job that goes on. Not before the callback: the failed requests would end any
-  // other job, and its last words would name no cause.
-  rt.transport->give_up_peer(peer);
+  // Not before the callback, and in no other job: requests that fail would end it, and its last
+  // words would name no cause.
+  if (goes_on) rt.transport->give_up_peer(peer);
 }
 
-void process_ended(const opal_process_name_t& name) noexcept {
-  Runtime& rt = *runtime();
-  conn::Peer* peer = nullptr;
+void note_end(const opal_process_name_t& name) noexcept {
+  Runtime* rt = runtime();
+  if (rt == nullptr) return;
   {
-    const std::lock_guard lock(rt.peers.mutex());
-    PeerEntry* entry = rt.peers.find(name);
-    if (entry == nullptr || entry->peer == nullptr) return;
-    peer = entry->peer;
+    const std::lock_guard lock(ended().mutex);
+    ended().names.push_back(name);
   }
-  if (mark_lost(rt, peer).first_time) rt.transport->give_up_peer(peer);
+  rt->transport->ask_attention();
+}
+
+void believe_ends(Runtime& rt) noexcept {
+  std::vector<opal_process_name_t> names;
+  {
+    const std::lock_guard lock(ended().mutex);
+    names.swap(ended().names);
+  }
+  for (const opal_process_name_t& name : names) {
+    conn::Peer* peer = nullptr;
+    {
+      const std::lock_guard lock(rt.peers.mutex());
+      PeerEntry* entry = rt.peers.find(name);
+      if (entry != nullptr) peer = entry->peer;
+    }
+    if (peer != nullptr && mark_lost(rt, peer).first_time) rt.transport->give_up_peer(peer);
+  }
 }
 
 }  // namespace mend::mca

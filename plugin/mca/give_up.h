@@ -1,7 +1,7 @@
 // The end of a peer that cannot be repaired: one message for the user, then the PML's error
 // callback, once.
 //
-// Thread contract: give_up() from progress() only, process_ended() from any thread.
+// Thread contract: from progress() only, but for note_end().
 #pragma once
 
 #include <string>
@@ -11,12 +11,19 @@
 
 namespace mend::mca {
 
+struct Runtime;
+
 // `text` says what happened, for how long and what to do. After MPI_Finalize has begun it only
 // warns.
 void give_up(conn::Peer* peer, const std::string& text) noexcept;
 
-// In a job that goes on without lost processes, its runtime says that this one has ended; Open MPI
-// knows. Nobody waits for it any more.
-void process_ended(const opal_process_name_t& name) noexcept;
+// In a job that goes on without lost processes, its runtime says that this one has ended. Any
+// thread, the runtime's own too, on which a lock that is held over a question to the runtime would
+// block.
+void note_end(const opal_process_name_t& name) noexcept;
+
+// Nobody waits for those any more that have ended and that this process knows; Open MPI knows them
+// too.
+void believe_ends(Runtime& rt) noexcept;
 
 }  // namespace mend::mca

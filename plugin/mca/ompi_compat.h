@@ -247,7 +247,7 @@ void on_process_end(std::size_t /*handler*/, pmix_status_t /*status*/,
                     pmix_info_t* /*results*/, std::size_t /*result_count*/,
                     pmix_event_notification_cbfunc_fn_t next, void* chain) noexcept {
   for (const pmix_info_t& one : std::span(info, count)) {
-    if (one.value.type != PMIX_PROC) continue;
+    if (one.value.type != PMIX_PROC || !PMIX_CHECK_KEY(&one, PMIX_EVENT_AFFECTED_PROC)) continue;
     int rc = OPAL_ERROR;
     opal_process_name_t name{};
     OPAL_PMIX_CONVERT_PROCT(rc, &name, one.value.data.proc);

@@ -88,6 +88,7 @@ Result<void> Transport::register_region(void*, std::size_t bytes, unsigned acces
 }
 void Transport::deregister_region(Region&) { --fake().regions_out; }
 
+void Transport::ask_attention() {}
 void Transport::give_up_peer(Peer* peer) { fake().abandoned.push_back(peer); }
 
 int Transport::progress(RailId) { return 0; }

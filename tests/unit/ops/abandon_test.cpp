@@ -121,6 +121,22 @@ TEST(Abandon, NothingFailsWhileAQpMayTouchIt) {
   EXPECT_TRUE(pair.a.channel->quiet());
 }
 
+// A queue pair that could not be brought to RESET may do anything with what was posted.
+TEST(Abandon, NothingFailsWhenTheFenceFailed) {
+  Pair pair;
+  pair.open();
+  pair.a.qp().automatic = false;
+  Requests requests(pair);
+  requests.submit();
+  pair.a.progress();
+  pair.a.channel->stop_posting();
+  pair.a.poller->remove_lane(Qpn{pair.a.qp().base.qp_num});
+  pair.a.channel->detach(false);
+  pair.a.channel->abandon();
+  pair.a.progress();
+  EXPECT_EQ(requests.seen(), (All{kGood, kNothing, kNothing, kNothing}));
+}
+
 TEST(Abandon, WhatWasDoneStaysDone) {
   Pair pair;
   pair.open();
