@@ -6,8 +6,9 @@
 namespace mend::verbs {
 namespace {
 
-constexpr std::size_t kIpv4At = 20;      // the IPv4 header is in the second half
-constexpr std::size_t kIpv4Source = 12;  // within it
+constexpr std::size_t kIpv4At = 20;        // the IPv4 header is in the second half
+constexpr std::size_t kIpv4Checksum = 10;  // within it
+constexpr std::size_t kIpv4Source = 12;
 constexpr std::size_t kIpv6Source = 8;
 
 std::uint8_t byte_at(std::span<const std::byte, kGrhBytes> grh, std::size_t index) {
@@ -23,11 +24,17 @@ bool checksum_right(std::span<const std::byte, kGrhBytes> grh) {
   return sum == 0xffff;
 }
 
-// Version 4 and no options. The first half is undefined then and may look like anything, an IPv6
-// version included: only in that case the checksum decides. soft-RoCE leaves it zero in a loop.
+// soft-RoCE does not fill it in where sender and receiver share a host.
+bool checksum_missing(std::span<const std::byte, kGrhBytes> grh) {
+  return byte_at(grh, kIpv4At + kIpv4Checksum) == 0 &&
+         byte_at(grh, kIpv4At + kIpv4Checksum + 1) == 0;
+}
+
+// Version 4, no options, checksum right. The first half is undefined then and may look like
+// anything, an IPv6 version included: only where it does not may the checksum be missing.
 bool is_ipv4(std::span<const std::byte, kGrhBytes> grh) {
   if (byte_at(grh, kIpv4At) != 0x45) return false;
-  return byte_at(grh, 0) >> 4 != 6 || checksum_right(grh);
+  return checksum_right(grh) || (byte_at(grh, 0) >> 4 != 6 && checksum_missing(grh));
 }
 
 }  // namespace

@@ -52,6 +52,12 @@ TEST(Grh, Ipv4WinsOverLeftovers) {
   EXPECT_EQ(format_gid(*gid), "::ffff:10.0.0.1");
 }
 
+TEST(Grh, BadChecksumIsNoIpv4) {
+  Grh grh = ipv4_header();
+  grh[39] ^= std::byte{1};
+  EXPECT_FALSE(source_gid(grh));
+}
+
 // An IPv6 address whose middle looks like the start of an IPv4 header.
 TEST(Grh, BadChecksumIsNoIpv4BehindAnIpv6Version) {
   Grh grh = ipv4_header();
