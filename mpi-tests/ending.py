@@ -204,12 +204,7 @@ def main() -> int:
     args = parser.parse_args()
     trial, result = MODES[args.mode](args)
     trial.expect(trial.struck > 0, "the injector never struck")
-    if trial.wrong:
-        print(result.output[-6000:])
-    for line in trial.wrong:
-        print("ending FAILED:", line)
-    print(f"ending {'FAILED' if trial.wrong else 'ok'}: {args.mode} np {args.np}, {result.seconds:.1f} s")
-    return 1 if trial.wrong else 0
+    return verdict.conclude("ending", trial.wrong, result, f"{args.mode} np {args.np}, {result.seconds:.1f} s")
 
 
 if __name__ == "__main__":

@@ -41,9 +41,12 @@ def wait_for_ranks(fabric: str, count: int, limit: float) -> bool:
     return False
 
 
+def softhcactl(build: Path, fabric: str, *words: str) -> None:
+    subprocess.run([build / "bin" / "softhcactl", "--fabric", fabric, *words], check=True, capture_output=True, timeout=20)
+
+
 def port(build: Path, fabric: str, state: str) -> None:
-    subprocess.run([build / "bin" / "softhcactl", "--fabric", fabric, "port", "softhca0", "1", state],
-                   check=True, capture_output=True, timeout=20)
+    softhcactl(build, fabric, "port", "softhca0", "1", state)
 
 
 def break_link(build: Path, fabric: str, down_s: float) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 """mend with Open MPI 5.0: built in a Debian 13 (./configure-scripts/debian-chroot), its MPI tests run there.
 
   ompi5.py smoke   the component and a choice of programs: messages, one-sided operations, a schedule of faults
-  ompi5.py full    the whole of mpi-tests/, and all unit tests
+  ompi5.py full    mpi-tests/ but for jobs on several hosts, soft-RoCE, OSU and benchmarks; all unit tests and those of sites
 
 Where no such Debian can be made (not root, no network) this is skipped, status 77. build/trixie is the build directory.
 """
@@ -33,9 +33,15 @@ SMOKE = (r"^mpi\.(ring\.np3\.default|pingpong\.np2\.default|pingpong\.np2\.two_r
 SEVERAL_HOSTS = r"\.hosts[0-9]|^mpi\.osu$"
 
 
+INSIDE = [str(ROOT / "configure-scripts" / "debian-chroot"), SUITE, "--"]
+
+
 def inside(*command: str) -> int:
-    script = str(ROOT / "configure-scripts" / "debian-chroot")
-    return subprocess.run([script, SUITE, "--", *command], cwd=ROOT, check=False).returncode
+    return subprocess.run([*INSIDE, *command], cwd=ROOT, check=False).returncode
+
+
+def ask(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
 def step(what: str, *command: str) -> None:
@@ -48,8 +54,7 @@ def step(what: str, *command: str) -> None:
 
 def build(targets: tuple[str, ...]) -> None:
     launcher = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
-    probe = subprocess.run([str(ROOT / "configure-scripts" / "debian-chroot"), SUITE, "--", "sh", "-c", "command -v ccache"],
-                           cwd=ROOT, capture_output=True, check=False)
+    probe = ask(*INSIDE, "sh", "-c", "command -v ccache")
     step("configure", "cmake", "-S", ".", "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
          "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *(launcher if probe.returncode == 0 else []))
     step("build", "cmake", "--build", BUILD, *(["--target", *targets] if targets else []))
@@ -60,27 +65,23 @@ def refusals(other: Path) -> None:
     mine, foreign = ROOT / BUILD / "components", ROOT / BUILD / "components-of-another"
     foreign.mkdir(exist_ok=True)
     shutil.copy(other / "components" / "mca_btl_mend.so", foreign)
-    script = str(ROOT / "configure-scripts" / "debian-chroot")
     show = ["ompi_info", "--param", "btl", "mend", "--level", "9"]
-    for where, prefix, directory, wants in (("5.0 given 4.1's", [script, SUITE, "--"], foreign, "libopen-pal.so.40"),
+    for where, prefix, directory, wants in (("5.0 given 4.1's", INSIDE, foreign, "libopen-pal.so.40"),
                                             ("4.1 given 5.0's", [], mine, "libopen-pal.so.80")):
         variables = [f"OMPI_MCA_mca_base_component_path={directory}:SYSTEM_DEFAULT", "OMPI_MCA_mca_base_component_show_load_errors=1"]
-        done = subprocess.run([*prefix, "env", *variables, *show], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = ask(*prefix, "env", *variables, *show)
         said = done.stdout + done.stderr
         if "unable to open mca_btl_mend" not in said or wants not in said or "btl_mend_max_outage_s" in said:
             sys.exit(f"ompi5 FAILED: {where}: it was not refused for want of {wants}\n{said[-2000:]}")
         print(f"ompi5: {where} refuses it: {wants} is not there")
     # The same question must be answered otherwise for the right component, or the answers above mean nothing.
-    done = subprocess.run([script, SUITE, "--", "env", f"OMPI_MCA_mca_base_component_path={mine}", *show], cwd=ROOT,
-                          capture_output=True, text=True, timeout=60, check=False)
+    done = ask(*INSIDE, "env", f"OMPI_MCA_mca_base_component_path={mine}", *show)
     if "btl_mend_max_outage_s" not in done.stdout:
         sys.exit(f"ompi5 FAILED: 5.0 does not load its own component\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def version() -> str:
-    script = str(ROOT / "configure-scripts" / "debian-chroot")
-    said = subprocess.run([script, SUITE, "--", "mpirun", "--version"], cwd=ROOT, capture_output=True, text=True, check=False)
-    found = re.search(r"Open MPI\) (\S+)", said.stdout)
+    found = re.search(r"Open MPI\) (\S+)", ask(*INSIDE, "mpirun", "--version").stdout)
     return found.group(1) if found else "unknown"
 
 
@@ -98,9 +99,10 @@ def main() -> int:
     if status:
         print(f"ompi5 FAILED: the root could not be made: status {status}")
         return 1
-    print(f"ompi5: a Debian {SUITE} with Open MPI {version()}: {time.monotonic() - began:.0f} s", flush=True)
-    if not version().startswith("5.0."):
-        print(f"ompi5 FAILED: Open MPI there is {version()}, want 5.0")
+    ompi = version()
+    print(f"ompi5: a Debian {SUITE} with Open MPI {ompi}: {time.monotonic() - began:.0f} s", flush=True)
+    if not ompi.startswith("5.0."):
+        print(f"ompi5 FAILED: Open MPI there is {ompi}, want 5.0")
         return 1
     if what == "root":
         return 0

@@ -87,13 +87,8 @@ def main() -> int:
     for rank, seen in stats.items():
         wrong += compare(rank, promises[rank], seen)
     wrong += uneven(promises)
-    if wrong:
-        print(result.output[-4000:])
-    for line in wrong:
-        print("places FAILED:", line)
     first = ", ".join(f"{rank}: {promise['rail']}" for rank, promise in promises.items())
-    print(f"places {'FAILED' if wrong else 'ok'}: {args.mode} np {args.np}; {first}")
-    return 1 if wrong else 0
+    return verdict.conclude("places", wrong, result, f"{args.mode} np {args.np}; {first}")
 
 
 if __name__ == "__main__":

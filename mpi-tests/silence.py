@@ -72,12 +72,7 @@ def main() -> int:
     stats, _ = verdict.ledger(result)
     counts = " ".join(f"{name}={verdict.total(stats, name)}" for name in
                       ("recoveries", "heartbeat_misses", "hb_false_alarm", "sends"))
-    if wrong:
-        print(result.output[-4000:])
-    for line in wrong:
-        print("silence FAILED:", line)
-    print(f"silence {'FAILED' if wrong else 'ok'}: {args.mode} np {args.np}, {result.seconds:.1f} s; {counts}")
-    return 1 if wrong else 0
+    return verdict.conclude("silence", wrong, result, f"{args.mode} np {args.np}, {result.seconds:.1f} s; {counts}")
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import argparse
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from flap import IB_TIMEOUT, wait_for_ranks  # noqa: E402
+from ending import HEADLINE  # noqa: E402
+from flap import IB_TIMEOUT, softhcactl, wait_for_ranks  # noqa: E402
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 
@@ -32,7 +32,6 @@ GO_ON_S = 2  # traffic among the survivors
 # From the loss to the end, beyond what the survivors do: to be told, to agree, to finalize.
 KILLED_S = 5.0
 CUT_S = MAX_OUTAGE_S + 8.0
-HEADLINE = "has given up on a process"
 
 
 def strike(args: argparse.Namespace, running: jobs.Running) -> None:
@@ -40,8 +39,7 @@ def strike(args: argparse.Namespace, running: jobs.Running) -> None:
         os.kill(jobs.ranks_of(running.run_id, "survivors")[LOST], signal.SIGKILL)
     else:
         rules = f"drop:peer={LOST}:times=all; drop:rank={LOST}:times=all"
-        subprocess.run([args.build / "bin" / "softhcactl", "--fabric", running.fabric, "fault", "add", rules], check=True,
-                       capture_output=True, timeout=20)
+        softhcactl(args.build, running.fabric, "fault", "add", rules)
 
 
 def judge(args: argparse.Namespace, result: jobs.Result, took: float) -> list[str]:
@@ -89,12 +87,8 @@ def main() -> int:
     result = running.finish()
     took = time.monotonic() - struck
     wrong += judge(args, result, took)
-    if wrong:
-        print(result.output[-6000:])
-    for line in wrong:
-        print("survivors FAILED:", line)
-    print(f"survivors {'FAILED' if wrong else 'ok'}: {args.mode}, the end came {took:.1f} s after the loss, {GO_ON_S} s of it traffic")
-    return 1 if wrong else 0
+    return verdict.conclude("survivors", wrong, result,
+                            f"{args.mode}, the end came {took:.1f} s after the loss, {GO_ON_S} s of it traffic")
 
 
 if __name__ == "__main__":

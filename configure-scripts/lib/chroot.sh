@@ -81,7 +81,8 @@ chroot_discard() { # SUITE WHY
   exec {users}>&-
 }
 
-# chroot_ensure INSTALL SUITE GROUP...: one at a time; who comes second finds everything there.
+# chroot_ensure INSTALL SUITE GROUP...: one at a time; who comes second finds everything there. From then on the root is in use,
+# until the last process has gone that inherits the lock.
 chroot_ensure() {
   local install=$1 suite=$2 root=$chroot_directory/$2 missing lock
   shift 2
@@ -98,6 +99,8 @@ chroot_ensure() {
     [ "$install" = yes ] || die "$root lacks ${missing[*]}, and --no-install was given"
     chroot_install "$suite" "${missing[@]}"
   fi
+  exec {chroot_users}>"$chroot_directory/$suite.users"
+  flock --shared "$chroot_users"
   exec {lock}>&-
 }
 
@@ -113,14 +116,11 @@ chroot_enter() {
 }
 
 chroot_run() { # SUITE COMMAND...
-  local directory=$PWD users
+  local directory=$PWD
   case $directory/ in
     "$mend_root"/*) ;;
     *) directory=$mend_root ;;
   esac
-  # Inherited by the command: the root is in use until its last process has gone.
-  exec {users}>"$chroot_directory/$1.users"
-  flock --shared "$users"
   chroot_enter "$1" "$directory" "${@:2}"
   "${chroot_entered[@]}"
 }

@@ -12,6 +12,7 @@ from harness.job import Result
 
 OK_LINE = re.compile(r"^mpi-test ok payload=(\d+)$", re.MULTILINE)
 NOISE = ("runtime error:", "AddressSanitizer", "ThreadSanitizer", "LeakSanitizer")
+SHOWN = 6000  # characters of a failed job's output
 COUNTERS = ("sends", "recvs", "puts", "gets", "atomics")
 
 
@@ -149,3 +150,13 @@ def summary(result: Result) -> str:
                                                                   "bytes_received", "qps_created",
                                                                   "srq_depth"))
     return f"{result.seconds:.1f} s {counts}" if stats else f"{result.seconds:.1f} s"
+
+
+def conclude(test: str, wrong: list[str], result: Result, said: str) -> int:
+    """Prints the verdict of a test, and how the output of its job ended if it failed; the exit status."""
+    if wrong:
+        print(result.output[-SHOWN:])
+    for line in wrong:
+        print(f"{test} FAILED: {line}")
+    print(f"{test} {'FAILED' if wrong else 'ok'}: {said}")
+    return 1 if wrong else 0

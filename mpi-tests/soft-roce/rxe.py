@@ -17,7 +17,6 @@ DEVICE = "rxe0"
 RAIL = "rail0"
 IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
 RETRIES = 7
-SHOWN = 6000  # characters of a failed job's output
 COUNTS = ("recoveries", "replayed", "in_doubt", "dup_rx", "qps_created", "bytes_sent", "bytes_received")
 
 
@@ -57,16 +56,12 @@ def report(name: str, result: jobs.Result, wrong: list[str], more: str = "") -> 
     """Prints what happened; the exit status."""
     stats, _ = verdict.ledger(result)
     if wrong:
-        print(result.output[-SHOWN:])
         for rank, one in sorted(stats.items()):
             print(f"rank {rank}: {one}")
-    for line in wrong:
-        print(f"soft-roce FAILED: {line}")
     counts = " ".join(f"{key}={verdict.total(stats, key)}" for key in COUNTS)
     outage = max((one.get("max_outage_us", 0) for one in stats.values()), default=0) / 1e6
-    print(f"soft-roce {'FAILED' if wrong else 'ok'}: {name}: {result.seconds:.1f} s, {counts}, longest outage "
-          f"{outage:.2f} s{more}")
-    return 1 if wrong else 0
+    return verdict.conclude("soft-roce", wrong, result,
+                            f"{name}: {result.seconds:.1f} s, {counts}, longest outage {outage:.2f} s{more}")
 
 
 def on(host: str, command: str, check: bool = True) -> str:

@@ -228,19 +228,19 @@ void ControlPlane::report_give_up(Peer& peer, std::string text) {
   if (peer.gave_up.exchange(true)) return;
   const std::lock_guard guard(mutex_);
   gave_up_.emplace_back(&peer, std::move(text));
-  attention_.store(true, std::memory_order_relaxed);
+  ask_attention();
 }
 
 void ControlPlane::report_warning(std::string text) {
   const std::lock_guard guard(mutex_);
   warnings_.push_back(std::move(text));
-  attention_.store(true, std::memory_order_relaxed);
+  ask_attention();
 }
 
 void ControlPlane::count_healing(int change) {
   const std::lock_guard guard(mutex_);
   healing_.fetch_add(change, std::memory_order_relaxed);
-  if (change > 0) attention_.store(true, std::memory_order_relaxed);
+  if (change > 0) ask_attention();
 }
 
 int ControlPlane::attention() {

@@ -84,7 +84,7 @@ class ControlPlane {
       if (connection) fn(*connection);
   }
   // Somebody has to call attention(); read by every progress call.
-  void ask_attention() { attention_.store(true); }
+  void ask_attention() { attention_.store(true, std::memory_order_relaxed); }
   const std::atomic<bool>& attention_flag() const { return attention_; }
   // A connection is being opened or repaired: the threads of this process have something to do that
   // the application waits for.

@@ -71,7 +71,7 @@ void ControlPlane::accept(std::size_t rail, const CtlMessage& message, const UdS
       const bool first =
           unknown_.insert_or_assign(message.src_rank, Unknown{rail, message, source}).second;
       if (first) unknown_new_.push_back(message.src_rank);
-      attention_.store(true, std::memory_order_relaxed);
+      ask_attention();
       return;
     }
     const Peer& peer = *it->second;

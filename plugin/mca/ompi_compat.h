@@ -2,7 +2,8 @@
 // (4.1: BTL 3.1.0, 5.0 and later: BTL 3.3.0). Everything else of plugin/mca is the same source for
 // all.
 //
-// Thread contract: as Open MPI's own calls, from application threads only.
+// Thread contract: as Open MPI's own calls, from application threads only, but for the handler of
+// watch_ends().
 // A dozen OPAL headers have no extern "C" guard and are reached from btl.h, so all of them stand in
 // one block, with the system headers they use included before it.
 #pragma once

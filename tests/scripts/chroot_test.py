@@ -103,7 +103,8 @@ def wait_for(condition, seconds=20):
 class Refusals(unittest.TestCase):
     def test_bad_input_is_named(self):
         place = Place()
-        for words, said in ((("trixie",), "no command"), (("--", "true"), "no suite"), (("a/../b", "--", "true"), "no name of a suite"),
+        for words, said in ((("trixie",), "no command"), (("--", "true"), "no suite"), (("--packages",), "needs a list"),
+                            (("a/../b", "--", "true"), "no name of a suite"),
                             (("--frob", "trixie", "--", "true"), "--frob"), (("trixie", "true"), "follows --"),
                             (("--packages", "run,nothere", "trixie", "--", "true"), "no group nothere")):
             status, out, err = place.run(*words)
