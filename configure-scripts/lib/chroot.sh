@@ -15,6 +15,17 @@ chroot_impossible() {
   exit 125
 }
 
+# What needs the mirror has failed: 125 if that does not answer, else 1.
+chroot_failed() { # SUITE WHAT
+  chroot_answers "$1" || chroot_impossible "$2: $chroot_mirror does not answer, or has no suite $1"
+  die "$2"
+}
+chroot_answers() { # SUITE
+  local got=$chroot_directory/$1.InRelease
+  "${chroot_fetch[@]}" "$chroot_mirror/dists/$1/InRelease" "$got" >/dev/null 2>&1 && rm -f "$got"
+}
+chroot_fetch=(/usr/lib/apt/apt-helper -o Acquire::Retries=2 download-file)
+
 # Before a command: name spaces of its own. unshare ignores signals while it waits, but dies with this script, and its child
 # with it. So it must be this script's own child, not that of a subshell.
 chroot_isolated=(setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child=KILL)
@@ -46,27 +57,26 @@ chroot_make() { # SUITE: an empty root, in place only when it is whole
   local suite=$1 root=$chroot_directory/$1 half=$chroot_directory/$1.half
   say "making a Debian $suite in $root"
   rm -rf --one-file-system "$half"
-  "${chroot_fetch[@]}" "$chroot_mirror/dists/$suite/InRelease" "$chroot_directory/$suite.InRelease" >/dev/null 2>&1 ||
-    chroot_impossible "$chroot_mirror does not answer, or has no suite $suite"
-  rm -f "$chroot_directory/$suite.InRelease"
+  chroot_answers "$suite" || chroot_impossible "$chroot_mirror does not answer, or has no suite $suite"
   say_run "$chroot_directory/$suite.debootstrap.log" "${chroot_isolated[@]}" debootstrap --variant=minbase "$suite" "$half" "$chroot_mirror" ||
-    die "debootstrap failed"
+    chroot_failed "$suite" "debootstrap failed"
   # A test machine can lose this root in a power cut and make it again; manuals are not read in it.
   echo force-unsafe-io >"$half/etc/dpkg/dpkg.cfg.d/mend"
   printf 'path-exclude=/usr/share/%s/*\n' doc man locale info >>"$half/etc/dpkg/dpkg.cfg.d/mend"
   mv "$half" "$root"
 }
-chroot_fetch=(/usr/lib/apt/apt-helper -o Acquire::Retries=2 download-file)
 
 chroot_install() { # SUITE PACKAGE...
-  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt
+  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt valid=true
   say "installing $(($# - 1)) packages in it"
   # While this file is there, the root is not to be used: dpkg may be anywhere.
   touch "$root/unfinished"
   chroot_enter "$1" / DEBIAN_FRONTEND=noninteractive apt-get
-  apt=("${chroot_entered[@]}")
-  say_run "$log" "${apt[@]}" update || chroot_impossible "the package lists could not be fetched"
-  say_run "$log" "${apt[@]}" install -y --no-install-recommends "${@:2}" || die "the packages could not be installed"
+  # Where the mirror is a snapshot, this machine's apt has been told to take old lists.
+  eval "$(apt-config shell valid Acquire::Check-Valid-Until/b)"
+  apt=("${chroot_entered[@]}" -o "Acquire::Check-Valid-Until=$valid")
+  say_run "$log" "${apt[@]}" update -o APT::Update::Error-Mode=any || chroot_failed "$1" "the package lists could not be fetched"
+  say_run "$log" "${apt[@]}" install -y --no-install-recommends "${@:2}" || chroot_failed "$1" "the packages could not be installed"
   "${apt[@]}" clean
   rm "$root/unfinished"
 }

@@ -140,6 +140,29 @@ class Roots(unittest.TestCase):
         self.assertIn("does not answer", err)
         self.assertEqual(place.made(), 0)
 
+    def test_apt_that_fails_is_a_failure_and_no_network_is_none(self):
+        """125 is for what is nobody's fault: with it the tests of Open MPI 5.0 are skipped."""
+        for call in ("update", "install"):
+            for mirror, status, said in (("archive", 1, "debian-chroot: the package"), ("nothing", 125, "does not answer")):
+                with self.subTest(call=call, mirror=mirror):
+                    place = Place()
+                    self.assertEqual(place.run("trixie", "--", "true")[0], 0)
+                    root = place.roots / "trixie"
+                    (root / "usr/bin/apt-get").write_text(f'#!/bin/sh\ncase " $* " in *" {call} "*) echo broken; exit 100 ;; esac\n')
+                    (root / "usr/bin/apt-get").chmod(0o755)
+                    (root / "var/lib/dpkg/status").write_text("")  # so that packages are missing
+                    found, out, err = place.run("trixie", "--", "true", MEND_CHROOT_MIRROR=f"file:{place.path}/{mirror}")
+                    self.assertEqual((found, out), (status, ""), err)
+                    self.assertIn(said, err)
+                    self.assertIn("broken", err)
+
+    def test_debootstrap_that_fails_is_a_failure(self):
+        place = Place()
+        place.tool("debootstrap", "#!/bin/sh\necho broken; exit 1\n")
+        status, out, err = place.run("trixie", "--", "true")
+        self.assertEqual((status, out), (1, ""), err)
+        self.assertIn("broken", err)
+
     def test_no_install_makes_nothing(self):
         place = Place()
         status, _, err = place.run("--no-install", "trixie", "--", "true")
