@@ -155,7 +155,7 @@ void Connection::close() {
   });
 }
 
-void Connection::abandon() {
+void Connection::last_fence() {
   if (work_.qp == nullptr) return;
   channel_.stop_posting();
   FenceSample sample;

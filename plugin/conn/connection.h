@@ -70,7 +70,7 @@ class Connection {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   bool ever_used() const { return ever_used_.load(std::memory_order_relaxed); }
 
-  void abandon();  // destructor of the transport, threads stopped: fences and parks what is left
+  void last_fence();  // destructor of the transport, threads stopped: parks what is left
 
  private:
   // The worker's side: the QP of this connection.

@@ -75,7 +75,7 @@ ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upc
 ControlPlane::~ControlPlane() {
   stop();
   for (const auto& connection : connections_)
-    if (connection) connection->abandon();
+    if (connection) connection->last_fence();
   connections_.clear();
 }
 
