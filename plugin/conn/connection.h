@@ -93,7 +93,8 @@ class Connection {
   void end_turn();
   void start_replay(const Action& action);
   void give_up(const Action& action);
-  TimeNs patience_with_verdict(GiveUpReason reason) const;
+  void pronounce(GiveUpReason reason, std::string text);
+  bool hears_somebody() const;
   bool hears() const;
   void probe(const Action& action);
   void came_up(const Action& action);

@@ -281,26 +281,38 @@ void Connection::give_up(const Action& action) {
     log(LogLevel::Warn, text);
     return;
   }
-  const TimeNs wait = patience_with_verdict(action.reason);
-  if (wait == 0) return plane_.report_give_up(peer_, std::move(text));
-  plane_.service().arm(monotonic_now() + wait,
-                       [this, text] { plane_.report_give_up(peer_, text); });
+  pronounce(action.reason, std::move(text));
 }
 
 // Where a job survives losses, who is reported first is taken for dead by everybody and ended, so
 // the processes that a faulty port cuts off must not be the first to report. One that hears nobody
-// else may be cut off itself, one that was refused is given up by the other.
-TimeNs Connection::patience_with_verdict(GiveUpReason reason) const {
-  if (!plane_.params().survives_losses) return 0;
-  bool hears_somebody = false;
-  plane_.each_connection(
-      [&](const Connection& other) { hears_somebody = hears_somebody || other.hears(); });
-  if (hears_somebody && reason != GiveUpReason::PeerRejected) return 0;
-  // Others may have learned of the trouble later, from heartbeats. Of two that hear nobody else,
-  // one stays.
+// else may be cut off itself, one that was refused is given up by the other. Connections without
+// traffic are asked: their silence means nothing.
+void Connection::pronounce(GiveUpReason reason, std::string text) {
+  const auto innocent = [this, reason] {
+    return !plane_.params().survives_losses ||
+           (reason != GiveUpReason::PeerRejected && hears_somebody());
+  };
+  const auto report = [this, text = std::move(text)] { plane_.report_give_up(peer_, text); };
+  if (innocent()) return report();
+  plane_.each_connection([](Connection& other) {
+    if (other.in_use()) other.post(simple_event(EventKind::Submit));
+  });
+  // By then the answers are there, and others have noticed the trouble too, from heartbeats. Of two
+  // that hear nobody else, one stays.
   const FsmConfig& config = *fsm_.config;
   const TimeNs noticed = config.heartbeat * (config.heartbeat_misses + 1);
-  return noticed + (fsm_.role == Role::Leader ? 1 : 2) * kReportMargin;
+  const TimeNs margin = (fsm_.role == Role::Leader ? 1 : 2) * kReportMargin;
+  plane_.service().arm(monotonic_now() + noticed, [this, innocent, report, margin] {
+    if (innocent()) return report();
+    plane_.service().arm(monotonic_now() + margin, report);
+  });
+}
+
+bool Connection::hears_somebody() const {
+  bool hears_one = false;
+  plane_.each_connection([&](const Connection& other) { hears_one = hears_one || other.hears(); });
+  return hears_one;
 }
 
 // A connection that works as far as heartbeats tell; one that is idle asks nothing for long.

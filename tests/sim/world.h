@@ -49,6 +49,7 @@ class World {
   std::size_t size() const { return nodes_.size(); }
   conn::Transport& transport(std::size_t node) { return *nodes_[node].transport; }
   ops::Channel& channel(std::size_t from, std::size_t to);
+  conn::Peer* peer(std::size_t from, std::size_t to) { return parties_[from].peers[to]; }
   SimService& service(std::size_t node) { return *nodes_[node].host->service; }
   TimeNs now() const { return fabric_->now(); }
   std::int64_t stat(std::size_t node, const char* name) const;
