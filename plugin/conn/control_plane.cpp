@@ -42,6 +42,14 @@ FsmConfig make_fsm_config(const Params& params) {
   return config;
 }
 
+std::string other_version(std::uint32_t rank, const std::string& host, std::byte theirs) {
+  return fmt::format(
+      "process {} on {} runs another version of mend (wire version {}, here {}) and is left to "
+      "other "
+      "transports; install the same mend on every node",
+      rank, host, std::to_integer<unsigned>(theirs), unsigned{kModexVersion});
+}
+
 std::mt19937_64 seeded(Host& host) {
   const std::uint64_t a = host.random_seed();
   const std::uint64_t b = host.random_seed();
@@ -142,12 +150,12 @@ std::vector<std::byte> ControlPlane::modex() const {
 Result<Peer*> ControlPlane::add_peer(std::uint32_t jobid, std::uint32_t rank,
                                      const std::string& host, std::span<const std::byte> modex) {
   auto info = parse_modex(modex);
+  if (!info && info.error() == ModexError::Version)
+    return fail(EPROTONOSUPPORT, "modex", other_version(rank, host, modex.front()));
   if (!info)
-    return fail(
-        ENOTSUP, "modex",
-        fmt::format("process {} on {} speaks another mend protocol or sent a damaged address ({}); "
-                    "install the same version of mend on every node",
-                    rank, host, to_string(info.error())));
+    return fail(ENOTSUP, "modex",
+                fmt::format("process {} on {} published a damaged address: {}", rank, host,
+                            to_string(info.error())));
   Peer* peer = nullptr;
   std::optional<Unknown> waiting;
   {

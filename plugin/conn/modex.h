@@ -15,11 +15,10 @@
 #include <vector>
 
 #include "plugin/conn/ctl_wire.h"
+#include "plugin/conn/wire_version.h"
 #include "plugin/verbs/types.h"
 
 namespace mend::conn {
-
-constexpr std::uint8_t kModexVersion = 1;
 
 // Devices of different kinds cannot reach each other.
 enum class DeviceKind : std::uint8_t { Verbs = 1, Softhca = 2 };

@@ -109,7 +109,8 @@ class Transport {
   std::span<const RailInfo> rails() const;
   std::vector<std::byte> modex() const;  // version byte first
 
-  // Peers. ENOTSUP: another wire version or no common rail (message says which).
+  // Peers. EPROTONOSUPPORT: another version of mend. ENOTSUP: no common rail, or a damaged address.
+  // The message names the peer and says which.
   Result<Peer*> add_peer(std::uint32_t jobid, std::uint32_t rank, const std::string& host,
                          std::span<const std::byte> modex);
   void remove_peer(Peer* peer);  // orderly BYE; flushes within max_outage

@@ -5,12 +5,26 @@
 #include <string>
 
 #include "plugin/mca/component.h"
+#include "plugin/mca/give_up.h"
 #include "plugin/mca/tell_user.h"
 
 namespace mend::mca {
 namespace {
 
 bool is_me(const opal_proc_t& proc) { return &proc == opal_proc_local_get(); }
+
+// No common rail is an ordinary answer. Another version of mend is a mistake of whoever installed
+// it, and one line for each process will do. Running out of something is told every time.
+void say_unreachable(Runtime& rt, const std::string& who, const Error& error) {
+  if (error.code == EPROTONOSUPPORT && !rt.named_other_version) {
+    rt.named_other_version = true;
+    return tell_in_a_line(error.message);
+  }
+  say(1, ("peer " + who + " is not reachable: " + error.message).c_str());
+  if (error.code != ENOTSUP && error.code != EPROTONOSUPPORT)
+    tell_user("setup failed", opal_process_info.nodename, error.object.c_str(),
+              error.message.c_str());
+}
 
 // The peer in the transport; null when mend cannot reach it.
 conn::Peer* reach(Runtime& rt, opal_proc_t& proc) {
@@ -26,11 +40,7 @@ conn::Peer* reach(Runtime& rt, opal_proc_t& proc) {
                                      std::span<const std::byte>(modex, size));
   std::free(modex);
   if (!peer) {
-    say(1, ("peer " + who + " on " + host + " is not reachable: " + peer.error().message).c_str());
-    // Another version or no common rail is an ordinary answer; running out of something is not.
-    if (peer.error().code != ENOTSUP)
-      tell_user("setup failed", opal_process_info.nodename, peer.error().object.c_str(),
-                peer.error().message.c_str());
+    say_unreachable(rt, who + " on " + host, peer.error());
     return nullptr;
   }
   return *peer;

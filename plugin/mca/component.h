@@ -35,7 +35,8 @@ struct Runtime {
   // Endpoints of processes that Open MPI removed: callbacks still due name them until the transport
   // is closed.
   std::vector<std::unique_ptr<mca_btl_base_endpoint_t>> retired;
-  std::size_t modules_live = 0;  // not yet finalized
+  std::size_t modules_live = 0;      // not yet finalized
+  bool named_other_version = false;  // the user was told of a peer with another version of mend
   bool leaving = false;  // processes are being removed: an outage now warns and does not abort
 };
 

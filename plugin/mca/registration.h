@@ -14,9 +14,10 @@
 #include <string>
 
 #include "plugin/conn/transport.h"
+#include "plugin/conn/wire_version.h"
 #include "plugin/mca/ompi_compat.h"
 
-// Handle v1, as peers receive it: little endian, no padding. The key of each rail of the owner;
+// The handle, as peers receive it: little endian, no padding. The key of each rail of the owner;
 // failing over needs no new one.
 struct mca_btl_base_registration_handle_t {
   std::uint32_t reg_id;      // names the registration in key refreshes
@@ -26,6 +27,8 @@ struct mca_btl_base_registration_handle_t {
   std::uint32_t rkey[mend::kMaxRails];
 };
 static_assert(sizeof(mca_btl_base_registration_handle_t) == 16 + 4 * mend::kMaxRails);
+static_assert(sizeof(mca_btl_base_registration_handle_t) == mend::conn::kWire.handle,
+              "append a line to kWires");
 // osc/rdma lays the 64-bit counters of a window right behind a handle, and peers on other hosts
 // reach them with atomics, which want them aligned.
 static_assert(sizeof(mca_btl_base_registration_handle_t) % 8 == 0);

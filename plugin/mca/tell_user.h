@@ -8,10 +8,15 @@
 // Thread contract: any thread; one write() per message.
 #pragma once
 
+#include <string>
+
 namespace mend::mca {
 
 // The text of a topic of help-mpi-btl-mend.txt with its values filled in (printf style).
 void tell_user(const char* topic, ...) noexcept;
+
+// What one line can say, after the names of host and process that Open MPI puts before its own.
+void tell_in_a_line(const std::string& text) noexcept;
 
 // Whether this process speaks for its host in matters that are the same in all of its processes.
 bool speaks_for_host() noexcept;

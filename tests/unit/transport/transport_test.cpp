@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "plugin/conn/wire_version.h"
 #include "tests/unit/transport/fabric_kit.h"
 
 namespace mend::test {
@@ -180,15 +181,31 @@ TEST(Transport, UnknownPeerIsReportedAndServedAfterwards) {
   expect_clean(fabric, 2);
 }
 
-TEST(Transport, OtherWireVersionIsRefusedWithItsName) {
+TEST(Transport, OtherVersionIsRefusedInALineWithPeerVersionsAndRemedy) {
   Fabric fabric(2, {}, false);
   ASSERT_EQ(fabric.error(), "");
   auto modex = fabric[1].transport->modex();
   modex[0] = std::byte{99};
   const auto peer = fabric[0].transport->add_peer(7, 1, "node7", modex);
   ASSERT_FALSE(peer);
+  EXPECT_EQ(peer.error().code, EPROTONOSUPPORT);
+  const std::string here = "here " + std::to_string(conn::kModexVersion);
+  for (const char* part : {"process 1 on node7", "wire version 99", here.c_str(),
+                           "install the same mend on every node"})
+    EXPECT_TRUE(contains(peer.error().message, part)) << part << " in: " << peer.error().message;
+  EXPECT_FALSE(contains(peer.error().message, "\n"));
+}
+
+TEST(Transport, DamagedAddressIsRefusedWithItsName) {
+  Fabric fabric(2, {}, false);
+  ASSERT_EQ(fabric.error(), "");
+  auto modex = fabric[1].transport->modex();
+  modex.resize(modex.size() - 1);
+  const auto peer = fabric[0].transport->add_peer(7, 1, "node7", modex);
+  ASSERT_FALSE(peer);
   EXPECT_EQ(peer.error().code, ENOTSUP);
-  EXPECT_NE(peer.error().message.find("node7"), std::string::npos);
+  EXPECT_TRUE(contains(peer.error().message, "process 1 on node7")) << peer.error().message;
+  EXPECT_TRUE(contains(peer.error().message, "damaged")) << peer.error().message;
 }
 
 }  // namespace
