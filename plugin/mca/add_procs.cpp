@@ -71,6 +71,7 @@ mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& 
     endpoint->module = &module;
     endpoint->proc = &proc;
     endpoint->peer = entry->peer;
+    endpoint->lost.store(entry->gave_up);
     if (entry->peer != nullptr) {
       endpoint->channel = &rt.transport->channel(entry->peer, module.rail);
       endpoint->copied = &rt.transport->channel(entry->peer, first_rail(rt, entry->peer));
@@ -121,6 +122,7 @@ int add_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs
   } catch (const std::bad_alloc&) {
     return OPAL_ERR_OUT_OF_RESOURCE;
   }
+  believe_ends(rt);  // one of them may have ended before it was known here
   return OPAL_SUCCESS;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 struct Ended {
   std::mutex mutex;
-  std::vector<opal_process_name_t> names;  // not yet believed
+  std::vector<opal_process_name_t> names;  // not yet believed, some of them not known here
 };
 
 Ended& ended() {
@@ -91,7 +91,13 @@ void believe_ends(Runtime& rt) noexcept {
       PeerEntry* entry = rt.peers.find(name);
       if (entry != nullptr) peer = entry->peer;
     }
-    if (peer != nullptr && mark_lost(rt, peer).first_time) rt.transport->give_up_peer(peer);
+    if (peer == nullptr) {
+      // Open MPI adds processes late, and the runtime says this only once.
+      const std::lock_guard lock(ended().mutex);
+      ended().names.push_back(name);
+    } else if (mark_lost(rt, peer).first_time) {
+      rt.transport->give_up_peer(peer);
+    }
   }
 }
 

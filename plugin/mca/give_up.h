@@ -1,7 +1,7 @@
 // The end of a peer that cannot be repaired: one message for the user, then the PML's error
 // callback, once.
 //
-// Thread contract: from progress() only, but for note_end().
+// Thread contract: from progress() only, but for note_end() and believe_ends().
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept;
 void note_end(const opal_process_name_t& name) noexcept;
 
 // Nobody waits for those any more that have ended and that this process knows; Open MPI knows them
-// too.
+// too. The others are kept until they are added. From progress() and after processes were added.
 void believe_ends(Runtime& rt) noexcept;
 
 }  // namespace mend::mca

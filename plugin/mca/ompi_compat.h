@@ -151,8 +151,16 @@ inline std::byte* fetch_modex(const mca_base_component_t& component, opal_proc_t
   return nullptr;
 }
 
-// A runtime for a process without mpirun: what it publishes goes nowhere, nobody else is known. For
-// tests.
+#if BTL_VERSION < 330
+struct Lent {
+  opal_process_name_t name;
+  std::vector<std::byte> bytes;
+};
+inline std::vector<Lent> g_lent;  // what fetch_modex() finds after be_alone()
+#endif
+
+// A runtime for a process without mpirun: what it publishes goes nowhere, nobody else is known but
+// by lend_modex(). For tests.
 inline bool be_alone() {
 #if BTL_VERSION >= 330
   opal_pmix_setup_nspace_tracker();
@@ -161,9 +169,42 @@ inline bool be_alone() {
   return joined == PMIX_SUCCESS || joined == PMIX_ERR_UNREACH;  // no server: a singleton
 #else
   opal_pmix.put = [](opal_pmix_scope_t, opal_value_t*) -> int { return OPAL_SUCCESS; };
-  opal_pmix.get = [](const opal_process_name_t*, const char*, opal_list_t*, opal_value_t**) -> int {
+  opal_pmix.get = [](const opal_process_name_t* name, const char*, opal_list_t*,
+                     opal_value_t** value) -> int {
+    for (const Lent& lent : g_lent) {
+      if (lent.name.jobid != name->jobid || lent.name.vpid != name->vpid) continue;
+      opal_value_t* made = OBJ_NEW(opal_value_t);
+      made->type = OPAL_BYTE_OBJECT;
+      made->data.bo.size = static_cast<std::int32_t>(lent.bytes.size());
+      made->data.bo.bytes = static_cast<std::uint8_t*>(std::malloc(lent.bytes.size()));
+      std::memcpy(made->data.bo.bytes, lent.bytes.data(), lent.bytes.size());
+      *value = made;
+      return OPAL_SUCCESS;
+    }
     return OPAL_ERR_NOT_FOUND;
   };
+  return true;
+#endif
+}
+
+// From now on fetch_modex() finds these bytes for the process `name`. For tests, after be_alone().
+inline bool lend_modex(const mca_base_component_t& component, const opal_process_name_t& name,
+                       std::span<const std::byte> data) {
+#if BTL_VERSION >= 330
+  char* key = mca_base_component_to_string(&component);
+  pmix_proc_t proc;
+  OPAL_PMIX_CONVERT_NAME(&proc, &name);
+  pmix_value_t value;
+  PMIX_VALUE_CONSTRUCT(&value);
+  value.type = PMIX_BYTE_OBJECT;
+  value.data.bo.bytes = reinterpret_cast<char*>(const_cast<std::byte*>(data.data()));
+  value.data.bo.size = data.size();
+  const pmix_status_t stored = PMIx_Store_internal(&proc, key, &value);
+  std::free(key);
+  return stored == PMIX_SUCCESS;
+#else
+  (void)component;
+  g_lent.push_back({name, {data.begin(), data.end()}});
   return true;
 #endif
 }

@@ -1,12 +1,15 @@
-// A Transport whose behaviour the tests script: it links in place of the real one. It reaches
-// nobody, keeps fragments on the heap and registers memory as it is told.
+// A Transport whose behaviour the tests script: it links in place of the real one. Nothing
+// can be sent to its peers; it keeps fragments on the heap and registers memory as it is told.
 //
 // Thread contract: one thread.
 #pragma once
 
+#include <cerrno>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "plugin/conn/peer.h"
 #include "plugin/conn/transport.h"
 
 namespace mend::test {
@@ -18,15 +21,16 @@ struct FakeTransport {
   bool deny_write = false;           // registering with write access fails with EFAULT
   int refuse_registrations = 0;      // that many registrations fail with ENOMEM
   bool no_fragments = false;         // alloc_frag() returns null
-  int add_peer_error = 0;            // errno that add_peer() fails with
+  int add_peer_error = ENOTSUP;      // errno that add_peer() fails with; 0: it succeeds
   void (*during_close)() = nullptr;  // what happens while close() runs
   std::string stats = "{}";
   // --- what happened
   conn::Params params;  // as given to create()
   conn::Identity identity;
   conn::Upcalls upcalls;
-  std::vector<unsigned> accesses;  // of each register_region() call
-  std::vector<conn::Peer*> abandoned;
+  std::vector<unsigned> accesses;                  // of each register_region() call
+  std::vector<std::unique_ptr<conn::Peer>> peers;  // as they were added
+  std::vector<const conn::Peer*> given_up;
   int frags_out = 0;    // fragments not given back
   int regions_out = 0;  // regions not given back
   bool closed = false;

@@ -65,6 +65,27 @@ TEST(Ending, CloseDoesNotWaitForAPeerThatSaidGoodbye) {
   EXPECT_TRUE(fabric[0].gave_up.empty());
 }
 
+// Its end was known when it was added: nobody tries to reach it, and nothing is said.
+TEST(Ending, WhatIsSubmittedToAProcessThatEndedBeforeItWasUsedFails) {
+  Fabric fabric(2, quick());
+  ASSERT_EQ(fabric.error(), "");
+  fabric[0].transport->give_up_peer(fabric[0].peers.at(1));
+  auto source = pattern(64, 3);
+  conn::Region local, remote;
+  ASSERT_TRUE(fabric[0].transport->register_region(source.data(), 64, kAllAccess, local));
+  int done = 0;
+  ops::RdmaOp put = transfer(ops::RdmaOp::Dir::Put, source, local, source.data(), remote, done);
+  fabric[0].to(1).rdma(put);
+  fabric[0].send(1, 8, 1);
+  EXPECT_TRUE(fabric.until([&] { return done == 1 && fabric[0].transport->flushed(); }, 5000));
+  EXPECT_TRUE(put.failed);
+  EXPECT_TRUE(fabric[1].inbox.empty());
+  EXPECT_TRUE(fabric[1].unknown.empty());
+  EXPECT_EQ(fabric[0].stat("connections"), 0);
+  EXPECT_TRUE(fabric[0].gave_up.empty());
+  fabric[0].transport->deregister_region(local);
+}
+
 TEST(Ending, AnOrderlyEndLeavesNoObject) {
   VerbsSpy spy;
   const LiveObjects before = spy.live();
