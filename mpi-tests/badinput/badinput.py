@@ -207,16 +207,16 @@ class Neighbours(BadInput):
     def test_a_peer_with_another_wire_version(self) -> None:
         result = self.run_job(self.other_version(WITH_VADER))
         self.works(result)
-        self.silent(result)
-        job = self.other_version(WITH_VADER)
-        job.mca = [("btl_base_verbose", "1")]
-        self.says(self.run_job(job), "version")
+        self.in_a_line(result, "process 1 on", "wire version 99", "install the same mend")
         # Alone the ranks cannot reach each other. Open MPI says so, but 4.1 may lose its own message on the way.
         self.assertNotEqual(self.run_job(self.other_version(ALONE)).returncode, 0)
 
     def test_another_ucx(self) -> None:
-        library = BUILD / "mpi-tests" / "libother_ucx.so"
-        self.refused("another UCX", "libucs of UCX 1.99", rank_env={"LD_PRELOAD": str(library)})
+        self.refused_in_a_line("built for the libucs of UCX 1.", "that of UCX 1.99", "LD_LIBRARY_PATH", preload="other_ucx")
+
+    def test_another_open_mpi(self) -> None:
+        """As where a component is loaded by an Open MPI that the soname of its library does not tell apart."""
+        self.refused_in_a_line("built for Open MPI ", "this is Open MPI 9.9;", "mpicc", preload="other_ompi")
 
     def test_two_jobs_at_once(self) -> None:
         for fabric in (None, f"shared{os.getpid()}"):  # the component's choice; one for both

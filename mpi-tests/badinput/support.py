@@ -56,6 +56,13 @@ class BadInput(unittest.TestCase):
         said = [line for line in result.output.splitlines() if re.search(r"\bmend\b|softhca", line)]
         self.assertEqual(said, [], result.output)
 
+    def in_a_line(self, result: jobs.Result, *words: str) -> None:
+        """mend says one line, and all of the words are in it."""
+        lines = [line for line in result.output.splitlines() if "] mend: " in line]
+        self.assertEqual(len(lines), 1, result.output)
+        for word in words:
+            self.assertIn(word, lines[0])
+
     def works(self, result: jobs.Result) -> None:
         self.assertEqual(result.returncode, 0, result.output)
         self.assertIn("mpi-test ok", result.output)
@@ -72,6 +79,15 @@ class BadInput(unittest.TestCase):
         result = self.run_job(ring(ALONE, **changes))
         self.assertNotEqual(result.returncode, 0, result.output)
         self.says(result, *words)
+
+    def refused_in_a_line(self, *words: str, preload: str) -> None:
+        """The same, with a library of these tests in the ranks, and in one line however many ranks there are."""
+        library = BUILD / "mpi-tests" / f"lib{preload}.so"
+        for btl in (WITH_VADER, ALONE):
+            with self.subTest(btl=btl):
+                result = self.run_job(ring(btl, rank_env={"LD_PRELOAD": str(library)}))
+                self.assertEqual(result.returncode == 0, btl == WITH_VADER, result.output)
+                self.in_a_line(result, *words)
 
     def steps_aside(self, verbose_word: str, **changes) -> None:
         """Not an error: nothing is said, vader carries the job; one line at verbosity 1."""

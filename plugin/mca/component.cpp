@@ -112,20 +112,28 @@ void on_warning(void* /*context*/, const std::string& text) {
   tell_user("slow", opal_process_info.nodename, OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), text.c_str());
 }
 
+// The same in all processes of a host.
+void refuse(const std::string& why) {
+  if (speaks_for_host()) tell_in_a_line("not used: " + why);
+}
+
 bool versions_match() {
   const std::string built = compat::built_series();
   const std::string running = compat::running_series();
   if (built != running) {
-    if (speaks_for_host()) {
-      tell_user("wrong version", opal_process_info.nodename, built.c_str(), running.c_str());
-    }
+    refuse(
+        fmt::format("built for Open MPI {}, but this is Open MPI {}; build mend with this one's "
+                    "mpicc first in the PATH, into a component directory of its own",
+                    built, running));
     return false;
   }
   const std::string ucs = ops::ucs_mismatch(ops::find_ucs());
-  if (!ucs.empty() && speaks_for_host()) {
-    tell_user("wrong ucx", opal_process_info.nodename, ops::built_ucs().c_str(), ucs.c_str());
-  }
-  return ucs.empty();
+  if (ucs.empty()) return true;
+  refuse(
+      fmt::format("built for the libucs of UCX {}, but this is that of UCX {}; build mend with the "
+                  "UCX that jobs load (see LD_LIBRARY_PATH)",
+                  ops::built_ucs(), ucs));
+  return false;
 }
 
 void report_parameter(const BadParam& wrong) {
