@@ -8,8 +8,9 @@
 
 namespace mend::verbs {
 
+// By number: rdma-core goes on adding events.
 EventSubject event_subject(ibv_event_type type) {
-  switch (type) {
+  switch (static_cast<unsigned>(type)) {
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
@@ -41,7 +42,7 @@ EventSubject event_subject(ibv_event_type type) {
 }
 
 const char* event_name(ibv_event_type type) {
-  switch (type) {
+  switch (static_cast<unsigned>(type)) {
     case IBV_EVENT_CQ_ERR:
       return "CQ_ERR";
     case IBV_EVENT_QP_FATAL:
