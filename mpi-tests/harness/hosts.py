@@ -10,6 +10,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from . import openmpi
+
 AGENT = Path(__file__).resolve().parent / "host_agent.sh"
 PREFIX = "testhost"
 
@@ -32,5 +34,13 @@ def mpirun_arguments(hosts: int, np: int) -> list[str]:
     if not 2 <= hosts <= np:
         raise ValueError(f"{hosts} hosts for {np} ranks")
     slots = [np // hosts + (1 if host < np % hosts else 0) for host in range(hosts)]
-    return ["-H", ",".join(f"{PREFIX}{host}:{slots[host]}" for host in range(hosts)), "--mca", "plm_rsh_agent", str(AGENT),
-            "--mca", "oob_tcp_if_include", "lo", "--mca", "btl_mend_test_one_machine", "1"]
+    return ["-H", ",".join(f"{PREFIX}{host}:{slots[host]}" for host in range(hosts)), *launcher(),
+            "--mca", "btl_mend_test_one_machine", "1"]
+
+
+def launcher() -> list[str]:
+    """How mpirun reaches the hosts. 5.0 fills the first host's cores beyond its slots unless told to go by slots, and its
+    daemons do not talk over the loopback interface while there is another."""
+    if openmpi.major() >= 5:
+        return ["--map-by", "slot", "--mca", "plm_ssh_agent", str(AGENT)]
+    return ["--mca", "plm_rsh_agent", str(AGENT), "--mca", "oob_tcp_if_include", "lo"]
