@@ -34,8 +34,9 @@ def mpirun_arguments(hosts: int, np: int) -> list[str]:
     if not 2 <= hosts <= np:
         raise ValueError(f"{hosts} hosts for {np} ranks")
     slots = [np // hosts + (1 if host < np % hosts else 0) for host in range(hosts)]
+    # Open MPI does not know that the hosts share the cores: a rank that waits for a lock would not let its holder run.
     return ["-H", ",".join(f"{PREFIX}{host}:{slots[host]}" for host in range(hosts)), *launcher(),
-            "--mca", "btl_mend_test_one_machine", "1"]
+            "--mca", "mpi_yield_when_idle", "1", "--mca", "btl_mend_test_one_machine", "1"]
 
 
 def launcher() -> list[str]:
