@@ -189,6 +189,7 @@ script_test(silence.computing silence.py computing)
 script_test(silence.forking silence.py forking)
 if(mend_mpi_survives)
   script_test(survivors.killed survivors.py killed)
+  script_test(survivors.late survivors.py late)
   script_test(survivors.cut survivors.py cut)
   script_test(survivors.needs_faults survivors.py killed --no-faults)
   set_tests_properties(mpi.survivors.needs_faults PROPERTIES

@@ -27,8 +27,7 @@ SKIPPED = 77
 PROGRAMS = ("ring", "pingpong", "rma", "fetch_sum", "survivors")
 TARGETS = ("mca_btl_mend", "softhca", "softhcactl", *(f"mpi_{program}" for program in PROGRAMS))
 SMOKE = (r"^mpi\.(ring\.np3\.default|pingpong\.np2\.default|pingpong\.np2\.two_rails|rma\.np2\.default|rma\.np3\.default|"
-         r"fetch_sum\.np2\.default|fire\.ring\.np2\.storm|survivors\.killed)$")
-
+         r"fetch_sum\.np2\.default|fire\.ring\.np2\.storm|survivors\.(killed|late|cut))$")
 
 INSIDE = [str(ROOT / "configure-scripts" / "debian-chroot"), SUITE, "--"]
 
