@@ -180,6 +180,10 @@ void Channel::note_lost(int status, std::uint32_t vendor_err) {
   if (state != LaneState::Attached && state != LaneState::Posting) {
     return;
   }
+  report_lost(status, vendor_err);
+}
+
+void Channel::report_lost(int status, std::uint32_t vendor_err) {
   broken_ = true;
   fast_sends_ = 0;
   if (lost_reported_) {

@@ -310,6 +310,7 @@ class alignas(64) Channel {
 
   // channel.cpp
   [[gnu::cold, gnu::noinline]] void note_lost(int status, std::uint32_t vendor_err);
+  void report_lost(int status, std::uint32_t vendor_err);
   [[gnu::cold, gnu::noinline]] void note_fault(Fault fault, std::uint64_t detail);
   void raise(std::uint32_t bits) {
     events_pending_.store(events_pending_.load(std::memory_order_relaxed) | bits,

@@ -460,6 +460,22 @@ TEST(Channel, LinkLossNamesTheCauseNotTheFlush) {
   EXPECT_EQ(pair.a.qp().posted, 3u) << "posted on a broken lane";
 }
 
+// The peer may ask for a fence before anybody here has looked at the completion.
+TEST(Channel, CauseThatAFenceFindsIsReportedAndItsFlushesAreNot) {
+  Pair pair;
+  pair.open();
+  pair.a.qp().automatic = false;
+  pair.a.send("x");
+  pair.a.send("y");
+  pair.fabric.fail(pair.a.qp(), IBV_WC_REM_ACCESS_ERR);
+  pair.a.channel->stop_posting();
+  pair.a.poller->drain_for_fence();
+  ASSERT_EQ(pair.a.lost.size(), 1u);
+  EXPECT_EQ(pair.a.lost[0].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(pair.a.lost[0].epoch, Epoch{1});
+  EXPECT_TRUE(pair.a.channel->op_fault().found);
+}
+
 TEST(Channel, FlushAloneIsReportedAsUnknownButOurFenceIsNot) {
   Pair pair;
   pair.open();

@@ -73,6 +73,19 @@ TEST_F(Repair, RefusedRemoteKeyOfAGet) {
   EXPECT_EQ(fabric[0].stat("repairs"), 1);
 }
 
+// The peer asks for a recovery while nobody polls here: the refusal is found by the fence. It was
+// not, and each replay went the same way.
+TEST_F(Repair, RefusalThatThePeerNoticesFirst) {
+  spy.spoil(remote.data(), 1);
+  register_all();
+  start(ops::RdmaOp::Dir::Get);
+  ASSERT_TRUE(fabric.until_by(
+      {1, 2}, [&] { return fabric[0].stat("repairs") == 1; }, 10000));
+  ASSERT_TRUE(fabric.until([&] { return done == 1; }));
+  EXPECT_EQ(local, remote);
+  EXPECT_EQ(fabric[0].stat("repairs"), 1);
+}
+
 TEST_F(Repair, MessagesBehindARefusedPutStayInOrderAndComeOnce) {
   spy.spoil(remote.data(), 1);
   register_all();
