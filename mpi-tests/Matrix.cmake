@@ -200,7 +200,7 @@ script_test(silence.needs_faults silence.py stopped --no-faults)
 set_tests_properties(mpi.ending.needs_faults PROPERTIES
   PASS_REGULAR_EXPRESSION "ending FAILED: the job ended with exit status 0.*ending FAILED: the injector never struck")
 set_tests_properties(mpi.silence.needs_faults PROPERTIES
-  PASS_REGULAR_EXPRESSION "silence FAILED: nobody felt that a rank was stopped")
+  PASS_REGULAR_EXPRESSION "silence FAILED: nobody asked the device of the stopped rank")
 
 foreach(theme Parameters Devices Resources Neighbours)
   string(TOLOWER ${theme} name)
