@@ -31,7 +31,7 @@ LOST = 2
 MAX_OUTAGE_S = 3
 GO_ON_S = 2  # traffic among the survivors
 # From the loss to the end, beyond what the survivors do: to be told, to agree, to finalize.
-KILLED_S = 5.0
+KILLED_S = 10.0
 CUT_S = MAX_OUTAGE_S + 8.0
 # When 5.0's launcher notices a process' end before its closed connection, it goes on counting that process, and its barrier in
 # MPI_Finalize never ends. With fault tolerance MPI_Finalize has one among the living before, so that one is left out.
@@ -42,15 +42,22 @@ def kill(running: jobs.Running) -> None:
     os.kill(jobs.ranks_of(running.run_id, "survivors")[LOST], signal.SIGKILL)
 
 
+def confine(pid: int, cores: set[int]) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
 def kill_behind(running: jobs.Running) -> None:
     """Without LIVING's parameter 4 of 8 such jobs hung, over Open MPI's shared memory as over mend."""
     launcher = running.process.pid
-    for thread in Path(f"/proc/{launcher}/task").iterdir():
-        os.sched_setaffinity(int(thread.name), {min(os.sched_getaffinity(0))})
+    cores = os.sched_getaffinity(0)
+    confine(launcher, {min(cores)})
     os.kill(launcher, signal.SIGSTOP)
     kill(running)
     time.sleep(0.3)
     os.kill(launcher, signal.SIGCONT)
+    time.sleep(0.3)
+    confine(launcher, cores)
 
 
 def strike(args: argparse.Namespace, running: jobs.Running) -> None:
