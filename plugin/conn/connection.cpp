@@ -98,6 +98,7 @@ void Connection::handle(const Event& event) {
   const std::uint32_t misses = fsm_.misses;
   Actions actions;
   const Outcome outcome = step(fsm_, event, monotonic_now(), actions);
+  note_trouble_or_life(event, misses);
   if (event.message != nullptr && outcome != Outcome::Acted && outcome != Outcome::Heard)
     stats_.stale_messages.fetch_add(1, std::memory_order_relaxed);
   if (fsm_.misses > misses) stats_.misses.fetch_add(1, std::memory_order_relaxed);
@@ -110,6 +111,19 @@ void Connection::handle(const Event& event) {
   if (healing(fsm_.state) != healing(before)) plane_.count_healing(healing(before) ? -1 : 1);
   for (const Action& action : actions) run(action);
   end_turn();
+}
+
+// An outage begins before its queue pair breaks: with the port that went down or with the heartbeat
+// that stayed away. A sign of life says that it was none. For the figure only.
+void Connection::note_trouble_or_life(const Event& event, std::uint32_t misses_before) {
+  if (!may_post(fsm_.state)) return;
+  const bool trouble = event.kind == EventKind::PortDown || fsm_.misses > misses_before;
+  const bool life = event.message != nullptr || event.kind == EventKind::ProbeOk ||
+                    (event.kind == EventKind::Timer && event.traffic.received);
+  if (trouble && trouble_since_ == kNever)
+    trouble_since_ = monotonic_now();
+  else if (life && fsm_.port_up)
+    trouble_since_ = kNever;
 }
 
 // Our GID, LID or key is another: the queue pair's path names the old one.

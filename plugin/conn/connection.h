@@ -28,13 +28,14 @@ namespace mend::conn {
 class ControlPlane;
 
 struct ConnectionStats {
-  std::atomic<std::uint64_t> ups{0};             // times Active was reached on a new queue pair
-  std::atomic<std::uint64_t> max_outage_us{0};   // longest loss -> active again
+  std::atomic<std::uint64_t> ups{0};             // times replay was done on a new queue pair
+  std::atomic<std::uint64_t> max_outage_us{0};   // longest first sign of trouble -> repaired
   std::atomic<std::uint64_t> repairs{0};         // keys or memory renewed for an operation
   std::atomic<std::uint64_t> stale_messages{0};  // of another epoch, or without meaning then
   std::atomic<std::uint64_t> misses{0};          // heartbeats without an answer in time
   std::atomic<std::uint64_t> false_alarms{0};    // probes that succeeded
   std::atomic<std::uint64_t> slowed{0};          // times the window was narrowed for the peer
+  std::atomic<std::uint32_t> path_mtu{0};        // bytes, of the last queue pair; 0: none yet
 };
 
 class Connection {
@@ -97,6 +98,7 @@ class Connection {
   bool hears_somebody() const;
   bool hears() const;
   void probe(const Action& action);
+  void note_trouble_or_life(const Event& event, std::uint32_t misses_before);
   void came_up(const Action& action);
   void arm(TimeNs at);
   void on_timer(TimeNs at);
@@ -146,8 +148,9 @@ class Connection {
   Fsm fsm_;
   UdAddress address_;  // where control messages to the peer go
   ConnId remote_conn_ = kNoConn;
-  TimeNs lost_at_ = kNever;  // when the present outage began, for the figure only
-  MovingTimer timer_;        // when the machine wants to be called
+  TimeNs trouble_since_ = kNever;  // the port is down or the peer silent, and no sign of life since
+  TimeNs lost_at_ = kNever;        // when the present outage began, for the figure only
+  MovingTimer timer_;              // when the machine wants to be called
   std::uint64_t recvs_seen_ = 0;
   ops::Channel::Waiting waiting_seen_;  // since stuck_since_ nothing has left the send queue
   TimeNs stuck_since_ = kNever;

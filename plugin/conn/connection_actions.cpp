@@ -1,6 +1,7 @@
 // The actions of a connection's state machine, on the service thread.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/poller.h"
@@ -58,8 +59,10 @@ const char* advice(GiveUpReason reason) {
 void Connection::run(const Action& action) {
   switch (action.type) {
     case ActionType::Fence:
-      if (lost_at_ == kNever && may_post_before_loss_) lost_at_ = monotonic_now();
+      if (lost_at_ == kNever && may_post_before_loss_)
+        lost_at_ = std::min(trouble_since_, monotonic_now());
       may_post_before_loss_ = false;
+      trouble_since_ = kNever;
       repair_.held_start.reset();
       channel_.stop_posting();
       plane_.worker().submit([this, work = action.work] { work_fence(work); });
@@ -247,8 +250,12 @@ void Connection::came_up(const Action& action) {
     raise_max(stats_.max_outage_us, outage / 1000);
     lost_at_ = kNever;
     if (log_wanted())
-      log(LogLevel::Info, fmt::format("{}: active again on epoch {} after {} us", describe(),
-                                      action.epoch.value, outage / 1000));
+      log(LogLevel::Info,
+          fmt::format("{}: active again on epoch {} after {} us, path MTU {}", describe(),
+                      action.epoch.value, outage / 1000, stats_.path_mtu.load()));
+  } else if (log_wanted()) {
+    log(LogLevel::Info, fmt::format("{}: active on epoch {}, path MTU {}", describe(),
+                                    action.epoch.value, stats_.path_mtu.load()));
   }
 }
 

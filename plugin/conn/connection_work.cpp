@@ -142,6 +142,7 @@ Result<void> Connection::connect(const Endpoint& remote) {
   home_.rail->poller().add_lane(lane.qpn, lane.epoch, channel_, plane_.upcalls().receive, &origin_);
   channel_.attach(lane);
   work_.lane = true;
+  stats_.path_mtu.store(verbs::mtu_bytes(params.mtu), std::memory_order_relaxed);
   if (auto done = home_.pool->to_rtr(*work_.qp, params); !done) return done;
   return home_.pool->to_rts(*work_.qp, params);
 }

@@ -165,7 +165,7 @@ enum class ActionType : std::uint8_t {
   Probe,     // zero-byte signalled RDMA WRITE on QP(action.epoch) -> ProbeOk | ProbeFailed (a lost
              // one: the machine waits probe_limit)
   ArmTimer,  // the one timer of this connection: a Timer event at action.at (kNever: none)
-  Up,        // Active reached on action.epoch (outage over)
+  Up,        // replayed on action.epoch: Active, or in good order to the end (outage over)
   GiveUp,    // action.reason; once. The state is Failed (FlushExpired: Closing follows)
   Closed,    // fenced and gone; the connection holds no QP. The driver may destroy it when its own
              // side wants that too, but should

@@ -23,6 +23,13 @@ void advance(Step& s) {
   }
 }
 
+// Everything is done, or the peer says that it needs nothing more: if a replay was under way, it
+// has done its work, and its last operation may be what let both sides leave.
+void part(Step& s, bool peer_is_gone) {
+  if (s.fsm.state == State::Replaying) emit(s, ActionType::Up);
+  begin_closing(s, peer_is_gone);
+}
+
 }  // namespace
 
 void begin_closing(Step& s, bool peer_is_gone) {
@@ -65,7 +72,7 @@ Outcome bye_closed(Step& s) {
 Outcome bye(Step& s) {
   emit(s, ActionType::SendByeAck);
   if (s.event.epoch < s.fsm.data_epoch) return Outcome::Stale;
-  begin_closing(s, true);
+  part(s, true);
   return Outcome::Acted;
 }
 
@@ -97,7 +104,7 @@ Outcome close_live(Step& s) {
   Fsm& f = s.fsm;
   f.closing = true;
   if (f.close_since == kNever) f.close_since = s.now;
-  if (!s.event.traffic.outstanding) begin_closing(s, false);
+  if (!s.event.traffic.outstanding) part(s, false);
   return Outcome::Acted;
 }
 
@@ -109,7 +116,7 @@ Outcome close_failed(Step& s) {
 
 Outcome flushed(Step& s) {
   if (!s.fsm.closing) return Outcome::Ignored;
-  begin_closing(s, false);
+  part(s, false);
   return Outcome::Acted;
 }
 

@@ -121,6 +121,68 @@ TEST(Letters, LongFlap) {
   EXPECT_GE(world.sum("recoveries"), 1);
 }
 
+// Both sides tell about the same length of an outage, whoever had something under way: one that
+// only waited used to count from when the other asked it to recover.
+TEST(Letters, BothSidesTellHowLongAFlapTook) {
+  constexpr TimeNs kDown = 5 * kSecond;
+  constexpr auto kMost = static_cast<std::int64_t>((kDown + 3 * kSecond) / 1000);
+  for (std::size_t sender = 0; sender < 2; ++sender) {
+    World world(Options{});
+    connect(world);
+    ASSERT_TRUE(world.fabric().set_port(0, 1, false));
+    world.traffic().send(sender, 1 - sender, 16);
+    world.run_for(kDown);
+    world.fabric().set_port(0, 1, true);
+    EXPECT_EQ(world.verdict(), "");
+    for (std::size_t node = 0; node < 2; ++node) {
+      EXPECT_GE(world.stat(node, "recoveries"), 1);
+      EXPECT_GE(world.stat(node, "max_outage_us"), static_cast<std::int64_t>(kDown / 1000)) << node;
+      EXPECT_LE(world.stat(node, "max_outage_us"), kMost) << node;
+    }
+  }
+}
+
+// The other end of a link that goes down is told nothing: it counts from the heartbeat that stays
+// away, or from the end of its device's patience.
+TEST(Letters, TheEndThatIsNotToldCountsFromTheSilence) {
+  constexpr TimeNs kDown = 5 * kSecond;
+  for (std::size_t sender = 0; sender < 2; ++sender) {
+    World world(Options{});
+    connect(world);
+    world.tap().drop_event = [](std::size_t node, ibv_event_type type) {
+      return node == 1 && (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE);
+    };
+    ASSERT_TRUE(world.fabric().set_port(0, 1, false));
+    world.traffic().send(sender, 1 - sender, 16);
+    world.run_for(kDown);
+    world.fabric().set_port(0, 1, true);
+    EXPECT_EQ(world.verdict(), "");
+    const std::int64_t told = world.stat(0, "max_outage_us");
+    const std::int64_t silent = world.stat(1, "max_outage_us");
+    EXPECT_GE(told, static_cast<std::int64_t>(kDown / 1000)) << sender;
+    EXPECT_GE(silent, told - 1'500'000) << sender;
+    EXPECT_LE(silent, told + 1'000'000) << sender;
+  }
+}
+
+// A flap that breaks nothing is no outage, and does not make the next one longer.
+TEST(Letters, AFlapThatBrokeNothingIsForgotten) {
+  World world(Options{});
+  connect(world);
+  ASSERT_TRUE(world.fabric().set_port(0, 1, false));
+  world.run_for(2 * kSecond);
+  world.fabric().set_port(0, 1, true);
+  mixed(world, 0, 1);
+  world.run_for(3 * kSecond);
+  ASSERT_EQ(world.sum("recoveries"), 0);
+  ASSERT_TRUE(world.fabric().add_faults("kill-qp:side=local:at=1ms"));
+  world.run_for(kSecond);
+  EXPECT_EQ(world.verdict(), "");
+  EXPECT_GE(world.sum("recoveries"), 1);
+  for (std::size_t node = 0; node < 2; ++node)
+    EXPECT_LT(world.stat(node, "max_outage_us"), 2'000'000) << node;
+}
+
 // (f): the new queue pair breaks again while replaying, k times.
 TEST(Letters, BreaksAgainWhileReplaying) {
   for (int k = 1; k <= 6; ++k) {

@@ -34,6 +34,7 @@ constexpr Cell kByeAll{'Z', kAct, "SendByeAck Fence"}, kReject{'.', kAct, "SendR
 constexpr Cell kAnswer{'.', kAct, "PeerAck SendHbAck"}, kAck{'.', kAct, "PeerAck"},
     kGone{'X', kAct, "Fence GiveUp"};
 constexpr Cell kPart{'Z', kAct, "SendBye"};
+constexpr Cell kUpAndByeAll{'Z', kAct, "SendByeAck Up Fence"}, kUpAndPart{'Z', kAct, "Up SendBye"};
 
 using Line = std::array<Cell, kStates>;
 
@@ -83,7 +84,7 @@ std::map<EventKind, Line> leader_cells() {
                         kByeAll,
                         n,
                         n,
-                        kByeAll,
+                        kUpAndByeAll,
                         kByeAll,
                         kByeAll,
                         {'.', kAct, "SendByeAck Fence"},
@@ -137,7 +138,7 @@ std::map<EventKind, Line> leader_cells() {
   t[EventKind::PortDown] = {{kQuiet, kQuiet, kQuiet, n, n, kQuiet, kQuiet, kQuiet, kQuiet, kQuiet}};
   t[EventKind::PortUp] = {{kStay, kStay, kStay, n, n, kStay, kStay, kStay, kStay, kStay}};
   t[EventKind::Close] = {
-      {{'.', kAct, "Closed"}, kPart, kPart, n, n, kPart, kPart, kPart, kStay, kQuiet}};
+      {{'.', kAct, "Closed"}, kPart, kPart, n, n, kUpAndPart, kPart, kPart, kStay, kQuiet}};
   t[EventKind::Flushed] = {{kStay, kStay, kStay, n, n, kStay, kStay, kStay, kStay, kStay}};
   t[EventKind::NotRepairable] = {{{'X', kAct, "SendRej GiveUp"},
                                   {'X', kAct, "SendRej GiveUp"},
@@ -208,7 +209,7 @@ std::map<EventKind, Line> follower_cells() {
                         n,
                         {'C', kAct, "SendByeAck Closed"},
                         kByeAll,
-                        kByeAll,
+                        kUpAndByeAll,
                         kByeAll,
                         kByeAll,
                         {'.', kAct, "SendByeAck Fence"},
@@ -280,7 +281,7 @@ std::map<EventKind, Line> follower_cells() {
       {kQuiet, kQuiet, n, kQuiet, kQuiet, kQuiet, kQuiet, kQuiet, kQuiet, kQuiet}};
   t[EventKind::PortUp] = {{kStay, kStay, n, kStay, kStay, kStay, kStay, kStay, kStay, kStay}};
   t[EventKind::Close] = {
-      {{'.', kAct, "Closed"}, kPart, n, kPart, kPart, kPart, kPart, kPart, kStay, kQuiet}};
+      {{'.', kAct, "Closed"}, kPart, n, kPart, kPart, kUpAndPart, kPart, kPart, kStay, kQuiet}};
   t[EventKind::Flushed] = {{kStay, kStay, n, kStay, kStay, kStay, kStay, kStay, kStay, kStay}};
   t[EventKind::NotRepairable] = {{{'X', kAct, "SendRej GiveUp"},
                                   {'X', kAct, "SendRej GiveUp"},

@@ -377,7 +377,7 @@ TEST(Closing, FlushesFirst) {
   done(f, EventKind::QpReady);
   run(f, message(MsgType::Rep, f.epoch));
   done(f, EventKind::QpReady);
-  EXPECT_EQ(run(f, EventKind::Flushed, {}).names(), "SendBye");
+  EXPECT_EQ(run(f, EventKind::Flushed, {}).names(), "Up SendBye") << "it was repaired";
   EXPECT_EQ(run(f, message(MsgType::ByeAck, f.epoch)).names(), "Fence");
   EXPECT_EQ(done(f, EventKind::FenceDone).names(), "Closed");
   EXPECT_EQ(f.state, State::Closed);
@@ -407,6 +407,25 @@ TEST(Closing, PeersByeEndsItOnBothSides) {
     EXPECT_EQ(run(f, EventKind::Submit, {}).names(), "") << "nothing reopens it";
     EXPECT_EQ(run(f, message(MsgType::Hb, kCur)).names(), "SendBye");
   }
+}
+
+// A peer that leaves needs nothing more: what was replayed has reached it, whether or not it said
+// so before. The side that replayed used to count no recovery then.
+TEST(Closing, AByeDuringTheReplayEndsTheOutage) {
+  for (const Role role : {Role::Leader, Role::Follower}) {
+    Fsm f = machine(role, State::Replaying);
+    EXPECT_EQ(run(f, message(MsgType::Bye, kCur)).names(), "SendByeAck Up Fence");
+    EXPECT_EQ(f.state, State::Closing);
+  }
+}
+
+TEST(Closing, ExpiryDuringTheReplayIsNoRecovery) {
+  Fsm f = machine(Role::Leader, State::Replaying);
+  Event close = simple_event(EventKind::Close);
+  close.traffic.outstanding = true;
+  run(f, close);
+  EXPECT_FALSE(run(f, timer_event({}), deadline_of(f)).has(T::Up));
+  EXPECT_EQ(f.state, State::Closing);
 }
 
 TEST(Closing, NoRecoveryAfterBye) {
