@@ -48,7 +48,10 @@ std::string Stats::to_json() const {
                              {"numa", rail.numa_node},
                              {"distance", rail.distance},
                              {"bytes_sent", rail.bytes_sent},
-                             {"bytes_received", rail.bytes_received}});
+                             {"bytes_received", rail.bytes_received},
+                             {"gid", rail.gid},
+                             {"gid_index", rail.gid_index},
+                             {"path_mtu", rail.path_mtu}});
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -26,7 +26,7 @@ enum class Stat : std::uint8_t {
   QpsCreated,       // RC queue pairs created
   QpsDestroyed,     // RC queue pairs destroyed
   QpsLiveMax,       // most RC queue pairs live at one time (qp_pool.h), summed over rails
-  Recoveries,       // times a connection became active on a new queue pair after its first
+  Recoveries,       // times a connection was repaired: all was replayed on a new queue pair
   Replayed,         // operations posted again after a recovery
   ReplayedBytes,    // their payload
   InDoubt,          // replayed puts of which it was unknown whether they had been executed
@@ -41,7 +41,7 @@ enum class Stat : std::uint8_t {
   SrqLost,          // receive buffers found missing by an audit
   MrsLiveMax,       // most memory regions registered at one time
   MrBytesMax,       // most bytes registered at one time
-  MaxOutageUs,      // longest time from a loss to being active again, microseconds
+  MaxOutageUs,      // longest time from the first sign of trouble to being repaired, microseconds
   Repairs,          // operations whose keys or memory were renewed after a refusal
   CtlDropped,       // control datagrams that were damaged, forged or for somebody else
   CtlStale,         // control messages of another epoch, or without meaning in that state
@@ -58,6 +58,9 @@ struct RailStats {
   double distance = 10;              // from the process' binding, relative: 10 = near, or not known
   std::uint64_t bytes_sent = 0;      // payload bytes that left on this rail
   std::uint64_t bytes_received = 0;  // payload bytes that arrived on this rail
+  std::string gid = {};              // of the port, as last looked up; empty: it has none
+  std::uint32_t gid_index = 0;       // where it is in the port's table
+  std::uint32_t path_mtu = 0;        // bytes, smallest of its connections; 0: there was none
 };
 
 struct Stats {

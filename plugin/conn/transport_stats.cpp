@@ -3,6 +3,7 @@
 
 #include "ops/recv_pool.h"
 #include "plugin/conn/transport_impl.h"
+#include "plugin/verbs/gid.h"
 
 namespace mend::conn {
 namespace {
@@ -35,7 +36,16 @@ void add_rail(Stats& stats, const RailUnit& unit) {
   min_free =
       min_free < 0 ? number(ledger.min_posted) : std::min(min_free, number(ledger.min_posted));
   const RailInfo& info = unit.rail->info();
-  stats.rails.push_back(RailStats{info.name, info.numa_node, info.distance, 0, 0});
+  RailStats rail{.name = info.name, .numa_node = info.numa_node, .distance = info.distance};
+  if (const verbs::GidEntry gid = unit.rail->port().gid; gid.gid != verbs::Gid{}) {
+    rail.gid = verbs::format_gid(gid.gid);
+    rail.gid_index = gid.index;
+  }
+  stats.rails.push_back(rail);
+}
+
+void note_path_mtu(RailStats& rail, std::uint32_t bytes) {
+  if (bytes != 0 && (rail.path_mtu == 0 || bytes < rail.path_mtu)) rail.path_mtu = bytes;
 }
 
 }  // namespace
@@ -59,6 +69,7 @@ Stats Transport::Impl::collect() const {
     RailStats& rail = stats.rails[connection.home_rail().value];
     rail.bytes_sent += channel.bytes_sent;
     rail.bytes_received += channel.bytes_received;
+    note_path_mtu(rail, connection.stats().path_mtu.load(std::memory_order_relaxed));
     const std::uint64_t ups = connection.stats().ups.load(std::memory_order_relaxed);
     stats[Stat::Connections] += connection.ever_used() ? 1 : 0;
     stats[Stat::Recoveries] += ups > 1 ? number(ups - 1) : 0;
