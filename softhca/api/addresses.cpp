@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "softhca/engine/context.h"
+#include "softhca/engine/gid_table.h"
 #include "softhca/engine/injector.h"
 
 using softhca::context_of;
@@ -18,9 +19,12 @@ namespace {
 int gid_index_of(ibv_context* context, uint8_t port, const ibv_gid& gid) {
   const auto& ports = context_of(context)->conf->ports;
   if (port < 1 || port > ports.size()) return -1;
-  const auto& gids = ports[port - 1].gids;
-  for (std::size_t i = 0; i < gids.size(); ++i) {
-    if (std::memcmp(gids[i].raw.data(), gid.raw, sizeof(gid.raw)) == 0) return static_cast<int>(i);
+  const softhca::Context& ctx = *context_of(context);
+  const softhca::GidTable table(*ctx.proc, ctx.device->index, port);
+  for (unsigned i = 0; i < table.size(); ++i) {
+    const softhca::GidConf* here = table.at(i);
+    if (here != nullptr && std::memcmp(here->raw.data(), gid.raw, sizeof(gid.raw)) == 0)
+      return static_cast<int>(i);
   }
   return -1;
 }

@@ -12,6 +12,7 @@
 
 #include "softhca/api/library.h"
 #include "softhca/engine/context.h"
+#include "softhca/engine/gid_table.h"
 
 #undef ibv_query_port
 #undef ibv_get_device_list
@@ -20,6 +21,7 @@ using softhca::Context;
 using softhca::context_of;
 using softhca::Device;
 using softhca::GidConf;
+using softhca::GidTable;
 using softhca::PortConf;
 
 namespace {
@@ -27,6 +29,11 @@ namespace {
 const PortConf* port_of(ibv_context* context, unsigned port) noexcept {
   const auto& ports = context_of(context)->conf->ports;
   return port >= 1 && port <= ports.size() ? &ports[port - 1] : nullptr;
+}
+
+GidTable gids_of(ibv_context* context, unsigned port) noexcept {
+  const Context& ctx = *context_of(context);
+  return GidTable(*ctx.proc, ctx.device->index, port);
 }
 
 // RoCE GIDs belong to a network interface; ours to the loopback, which every host has.
@@ -91,12 +98,18 @@ int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* at
 }
 
 int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
-  const PortConf* conf = port_of(context, port);
-  if (conf == nullptr || index < 0 || static_cast<std::size_t>(index) >= conf->gids.size()) {
+  if (port_of(context, port) == nullptr) {
     errno = EINVAL;
     return -1;
   }
-  std::memcpy(gid->raw, conf->gids[static_cast<std::size_t>(index)].raw.data(), sizeof(gid->raw));
+  const GidTable table = gids_of(context, port);
+  if (index < 0 || static_cast<unsigned>(index) >= table.size()) {
+    errno = EINVAL;
+    return -1;
+  }
+  const GidConf* found = table.at(static_cast<unsigned>(index));
+  const GidConf none;  // an empty place reads as zero
+  std::memcpy(gid->raw, (found != nullptr ? *found : none).raw.data(), sizeof(gid->raw));
   return 0;
 }
 
@@ -104,8 +117,10 @@ int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_g
                       uint32_t flags, size_t size) {
   const PortConf* conf = port_of(context, port);
   if (conf == nullptr || flags != 0 || size < sizeof(*entry)) return EINVAL;
-  if (index >= conf->gids.size()) return ENODATA;
-  fill_entry(conf->gids[index], port, index, conf->link_layer == IBV_LINK_LAYER_ETHERNET, entry);
+  const GidTable table = gids_of(context, port);
+  const GidConf* gid = table.at(index);
+  if (gid == nullptr) return ENODATA;
+  fill_entry(*gid, port, index, conf->link_layer == IBV_LINK_LAYER_ETHERNET, entry);
   return 0;
 }
 
@@ -116,9 +131,11 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_
   const auto& ports = context_of(context)->conf->ports;
   for (unsigned p = 1; p <= ports.size(); ++p) {
     const PortConf& conf = ports[p - 1];
-    for (unsigned i = 0; i < conf.gids.size() && used < max; ++i) {
+    const GidTable table = gids_of(context, p);
+    for (unsigned i = 0; i < table.size() && used < max; ++i) {
+      if (table.at(i) == nullptr) continue;
       auto* slot = reinterpret_cast<ibv_gid_entry*>(reinterpret_cast<char*>(entries) + used * size);
-      fill_entry(conf.gids[i], p, i, conf.link_layer == IBV_LINK_LAYER_ETHERNET, slot);
+      fill_entry(*table.at(i), p, i, conf.link_layer == IBV_LINK_LAYER_ETHERNET, slot);
       ++used;
     }
   }
@@ -128,12 +145,13 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_
 // Not in a public header; ibv_devinfo -v uses it. 0: InfiniBand or RoCE v1, 1: RoCE v2.
 extern "C" int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type);
 extern "C" int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
-  const PortConf* conf = port_of(context, port);
-  if (conf == nullptr || index >= conf->gids.size()) {
+  const GidConf* gid =
+      port_of(context, port) != nullptr ? gids_of(context, port).at(index) : nullptr;
+  if (gid == nullptr) {
     errno = EINVAL;
     return -1;
   }
-  *type = conf->gids[index].type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
+  *type = gid->type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "softhca/engine/events.h"
+#include "softhca/engine/gid_table.h"
 #include "softhca/engine/injector.h"
 #include "softhca/engine/qp.h"
 
@@ -47,7 +48,9 @@ Context* open_context(Process& proc, Device& device) {
     return nullptr;
   }
   for (unsigned p = 0; p < ctx->conf->ports.size(); ++p) {
-    ctx->port_changes_seen[p] = proc.global()->ports[device.index][p].changes.load();
+    const PortShared& port = proc.global()->ports[device.index][p];
+    ctx->port_changes_seen[p] = port.changes.load();
+    ctx->gid_changes_seen[p] = port.gid_changes.load();
   }
   proc.start_device_thread();
   std::lock_guard guard(proc.registry());
@@ -127,7 +130,7 @@ int query_port(Context& ctx, unsigned port, ibv_port_attr* attr) {
   }
   attr->max_mtu = conf.max_mtu;
   attr->active_mtu = conf.active_mtu;
-  attr->gid_tbl_len = static_cast<int>(conf.gids.size());
+  attr->gid_tbl_len = static_cast<int>(GidTable(*ctx.proc, ctx.device->index, port).size());
   attr->port_cap_flags = IBV_PORT_CM_SUP;
   attr->max_msg_sz = ctx.limits().max_msg_size;
   attr->pkey_tbl_len = static_cast<uint16_t>(conf.pkeys.size());
@@ -189,7 +192,8 @@ Ah* create_ah(Pd& pd, const ibv_ah_attr& attr) {
   const auto& ports = ctx.conf->ports;
   const bool bad_port = attr.port_num == 0 || attr.port_num > ports.size();
   if (bad_port || (attr.is_global == 0 && ports[attr.port_num - 1].require_grh) ||
-      (attr.is_global != 0 && attr.grh.sgid_index >= ports[attr.port_num - 1].gids.size())) {
+      (attr.is_global != 0 &&
+       GidTable(*ctx.proc, ctx.device->index, attr.port_num).at(attr.grh.sgid_index) == nullptr)) {
     errno = EINVAL;
     return nullptr;
   }

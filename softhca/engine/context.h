@@ -38,6 +38,7 @@ struct Context {
   std::mutex events_mutex;
   std::deque<ibv_async_event> events;  // not yet fetched
   uint32_t port_changes_seen[kMaxPorts]{};
+  uint32_t gid_changes_seen[kMaxPorts]{};
   std::atomic<bool> fatal{false};  // fault schedule: the device is dead
   bool fatal_done = false;         // and everybody was told; under the registry
 

@@ -6,12 +6,20 @@
 #include <cstring>
 
 #include "softhca/engine/execute.h"
+#include "softhca/engine/gid_table.h"
 
 namespace softhca {
 
 namespace {
 
 const PortConf& port_of(const Qp& qp) noexcept { return qp.ctx->conf->ports[qp.attr.port_num - 1]; }
+
+// What is at the address handle's index now, whatever was there when it was made; empty: nobody.
+GidConf source_of(const Qp& qp, const ibv_ah_attr& av) noexcept {
+  const GidTable table(*qp.proc, qp.ctx->device->index, qp.attr.port_num);
+  const GidConf* found = table.at(av.grh.sgid_index);
+  return found != nullptr ? *found : GidConf{};
+}
 
 // The IPv4 header that RoCE v2 over IPv4 has instead of a GRH, in the last 20 bytes. Its checksum
 // is zero and so is the first half, as with the kernel's soft-RoCE when sender and receiver share a
@@ -48,8 +56,7 @@ void build_ipv6(const GidConf& from, const ibv_ah_attr& av, uint32_t payload,
 
 void build_grh(const Qp& qp, const ibv_ah_attr& av, uint32_t payload, ibv_grh* grh) noexcept {
   std::memset(grh, 0, sizeof(*grh));
-  const auto& gids = port_of(qp).gids;
-  const GidConf from = av.grh.sgid_index < gids.size() ? gids[av.grh.sgid_index] : GidConf{};
+  const GidConf from = source_of(qp, av);
   const bool ipv4 = std::equal(kIpv4Mapped.begin(), kIpv4Mapped.end(), from.raw.begin());
   if (from.type == IBV_GID_TYPE_ROCE_V2 && ipv4) {
     build_ipv4(from, av, payload, grh);

@@ -294,6 +294,13 @@ void service_ports(Context& ctx) {
       event.element.port_num = static_cast<int>(p + 1);
       raise_event(ctx, event);
     }
+    const uint32_t gid_changes = port.gid_changes.load();
+    for (uint32_t& known = ctx.gid_changes_seen[p]; known != gid_changes; ++known) {
+      ibv_async_event event{};
+      event.event_type = IBV_EVENT_GID_CHANGE;
+      event.element.port_num = static_cast<int>(p + 1);
+      raise_event(ctx, event);
+    }
   }
 }
 

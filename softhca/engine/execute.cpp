@@ -1,5 +1,6 @@
 #include "softhca/engine/execute.h"
 
+#include "softhca/engine/gid_table.h"
 #include "softhca/engine/mr.h"
 #include "softhca/rules/timers.h"
 
@@ -23,11 +24,25 @@ bool collect_local(const Qp& qp, const SendWr& wr, uint32_t access, LocalData* o
   return true;
 }
 
+namespace {
+
+// Its packets name the address that is now at its GID index, and the peer hears only the one it was
+// connected to.
+bool source_holds(const Qp& qp) noexcept {
+  const ibv_ah_attr& av = qp.attr.ah_attr;
+  if (qp.type == IBV_QPT_UD || av.is_global == 0) return true;
+  const GidTable table(*qp.proc, qp.ctx->device->index, qp.attr.port_num);
+  const GidConf* now = table.at(av.grh.sgid_index);
+  return now != nullptr && now->raw == qp.source;
+}
+
+}  // namespace
+
 bool links_up(const Qp& qp, const QpShared& target) noexcept {
   const Process& proc = *qp.proc;
-  if (proc.global()->ports_down.load(std::memory_order_relaxed) == 0) [[likely]]
+  if (proc.global()->ports_disturbed.load(std::memory_order_relaxed) == 0) [[likely]]
     return true;
-  return port_works(proc, qp.ctx->device->index, qp.attr.port_num) &&
+  return port_works(proc, qp.ctx->device->index, qp.attr.port_num) && source_holds(qp) &&
          port_works(proc, target.device, target.port);
 }
 

@@ -4,6 +4,7 @@
 
 #include "softhca/engine/busy.h"
 #include "softhca/engine/events.h"
+#include "softhca/engine/gid_table.h"
 #include "softhca/engine/qp.h"
 #include "softhca/rules/modify_rules.h"
 #include "softhca/rules/timers.h"
@@ -23,7 +24,9 @@ ModifyCaps caps_of(const Qp& qp, const ibv_qp_attr& attr, int mask) {
     const PortConf& conf = dev.ports[port - 1];
     caps.active_mtu = conf.active_mtu;
     caps.pkey_table_len = static_cast<uint16_t>(conf.pkeys.size());
-    caps.gid_table_len = static_cast<uint16_t>(conf.gids.size());
+    const GidTable gids(*qp.proc, qp.ctx->device->index, port);
+    const bool hole = (mask & IBV_QP_AV) != 0 && gids.at(attr.ah_attr.grh.sgid_index) == nullptr;
+    caps.gid_table_len = static_cast<uint16_t>(hole ? 0 : gids.size());
     caps.require_grh = conf.require_grh;
   }
   return caps;
@@ -38,7 +41,12 @@ void take_attributes(Qp& qp, const ibv_qp_attr& in, int mask) {
   if ((mask & IBV_QP_PORT) != 0) a.port_num = in.port_num;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) a.qp_access_flags = in.qp_access_flags;
   if ((mask & IBV_QP_QKEY) != 0) a.qkey = in.qkey;
-  if ((mask & IBV_QP_AV) != 0) a.ah_attr = in.ah_attr;
+  if ((mask & IBV_QP_AV) != 0) {
+    a.ah_attr = in.ah_attr;
+    const GidTable gids(*qp.proc, qp.ctx->device->index, a.ah_attr.port_num);
+    const GidConf* source = gids.at(a.ah_attr.grh.sgid_index);
+    qp.source = source != nullptr ? source->raw : decltype(qp.source){};
+  }
   if ((mask & IBV_QP_PATH_MTU) != 0) a.path_mtu = in.path_mtu;
   if ((mask & IBV_QP_DEST_QPN) != 0) a.dest_qp_num = in.dest_qp_num & kPsnMask;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) a.max_dest_rd_atomic = in.max_dest_rd_atomic;

@@ -9,9 +9,9 @@ bool set_port_down(Process& proc, unsigned device, unsigned port, bool down) {
   if (shared.down.exchange(wanted) == wanted) return false;
   shared.changes.fetch_add(1);
   if (down) {
-    global.ports_down.fetch_add(1);
+    global.ports_disturbed.fetch_add(1);
   } else {
-    global.ports_down.fetch_sub(1);
+    global.ports_disturbed.fetch_sub(1);
   }
   global.port_epoch.fetch_add(1);
   proc.poke_everybody();

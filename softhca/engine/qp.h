@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -109,6 +110,7 @@ struct Qp {
   Peer* peer = nullptr;        // of the destination, once resolved
   QpShared* target = nullptr;  // the destination
   bool address_ok = false;
+  std::array<uint8_t, 16> source{};  // the GID at its index when its path was set
   uint64_t posted = 0;
   std::atomic<uint64_t> freed{0};
   std::deque<PendingWr> pending;

@@ -17,7 +17,7 @@ void publish_conf(GlobalShared& global, const FabricConf& conf) noexcept {
       down_ports += down ? 1 : 0;
     }
   }
-  global.ports_down = down_ports;
+  global.ports_disturbed = down_ports;
   std::memcpy(global.conf_text, conf.text.data(), conf.text.size());
   global.conf_length.store(static_cast<uint32_t>(conf.text.size()), std::memory_order_release);
 }

@@ -20,7 +20,7 @@ using Off = uint32_t;  // byte offset into a process segment; 0 = none
 inline constexpr std::size_t kLine = 64;
 inline constexpr uint64_t kGlobalMagic = 0x3161636874666f73;   // "softhca1"
 inline constexpr uint64_t kProcessMagic = 0x316f727074666f73;  // "softpro1"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr unsigned kMaxSlots = 256;
 inline constexpr unsigned kDirBits = 15;
 inline constexpr unsigned kDirSize = 1U << kDirBits;
@@ -61,8 +61,10 @@ struct alignas(kLine) SlotShared {
 };
 
 struct alignas(kLine) PortShared {
-  std::atomic<uint32_t> down;     // 1: link down, whatever the configuration says
-  std::atomic<uint32_t> changes;  // grows with every change of `down`
+  std::atomic<uint32_t> down;         // 1: link down, whatever the configuration says
+  std::atomic<uint32_t> changes;      // grows with every change of `down`
+  std::atomic<uint64_t> gids_moved;   // gid_table.h; 0: every GID is where it was configured
+  std::atomic<uint32_t> gid_changes;  // grows with every change of `gids_moved`
 };
 
 // qpn is written last on allocation and first on release; it carries a generation, so a reader that
@@ -82,8 +84,9 @@ struct GlobalShared {
   alignas(kLine) std::atomic<HolderWord> lock;
   uint32_t dir_next;  // where the next search for a free directory entry starts
   uint32_t qpn_gen;
-  alignas(kLine) std::atomic<uint32_t> ports_down;  // number of ports with down != 0
-  std::atomic<uint32_t> port_epoch;                 // grows with every port change
+  alignas(
+      kLine) std::atomic<uint32_t> ports_disturbed;  // counts those down, and those with GIDs moved
+  std::atomic<uint32_t> port_epoch;                  // grows with every port change
   PortShared ports[kMaxDevices][kMaxPorts];
   SlotShared slots[kMaxSlots];
   DirEntry dir[kDirSize];

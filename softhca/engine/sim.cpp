@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "softhca/api/operations.h"
+#include "softhca/engine/gid_table.h"
 #include "softhca/engine/ports.h"
 #include "softhca/engine/shared_conf.h"
 #include "softhca/fault/fault_names.h"
@@ -101,6 +102,10 @@ bool Fabric::run_until_idle(uint64_t limit) {
 bool Fabric::set_port(unsigned device, unsigned port, bool up) {
   if (nodes_.empty()) return false;
   return set_port_down(*nodes_.front(), device, port, !up);
+}
+
+bool Fabric::swap_gids(unsigned device, unsigned port, unsigned a, unsigned b) {
+  return !nodes_.empty() && softhca::swap_gids(*nodes_.front(), device, port, a, b);
 }
 
 void Fabric::tell_faults() {

@@ -48,6 +48,7 @@ class Fabric {
   void settle();
 
   bool set_port(unsigned device, unsigned port, bool up);
+  bool swap_gids(unsigned device, unsigned port, unsigned a, unsigned b);
 
   // Fault schedules (grammar: softhca/fault/fault_list.h, docs/softhca.md). rank=N is the N-th node
   // in the order of open(), from 0; times count from the call. Deterministic: random choices come

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "softhca/engine/gid_table.h"
 #include "softhca/engine/injector.h"
 #include "softhca/engine/ports.h"
 #include "softhca/engine/shared_conf.h"
@@ -44,7 +45,12 @@ std::vector<PortView> FabricAdmin::ports() const {
     const softhca::DeviceConf& device = fabric_.conf.devices[d];
     for (unsigned p = 0; p < device.ports.size(); ++p) {
       const bool down = fabric_.global.shared()->ports[d][p].down.load() != 0;
-      all.push_back({device.name, p + 1, !down, &device.ports[p]});
+      all.push_back({device.name, p + 1, !down, &device.ports[p], {}});
+      const softhca::GidTable table(*process_, d, p + 1);
+      for (unsigned place = 0; place < table.size(); ++place) {
+        const softhca::GidConf* gid = table.at(place);
+        all.back().gids.push_back(gid != nullptr ? std::optional(*gid) : std::nullopt);
+      }
     }
   }
   return all;
@@ -95,8 +101,9 @@ std::vector<QpView> FabricAdmin::qps() {
   return all;
 }
 
-tl::expected<bool, std::string> FabricAdmin::set_port(const std::string& device, unsigned port,
-                                                      bool up) {
+// The number of the device.
+tl::expected<unsigned, std::string> FabricAdmin::find_port(const std::string& device,
+                                                           unsigned port) const {
   const auto& devices = fabric_.conf.devices;
   std::string names;
   for (unsigned d = 0; d < devices.size(); ++d) {
@@ -105,9 +112,23 @@ tl::expected<bool, std::string> FabricAdmin::set_port(const std::string& device,
     if (port == 0 || port > devices[d].ports.size())
       return tl::make_unexpected(
           fmt::format("{} has ports 1 to {}", device, devices[d].ports.size()));
-    return softhca::set_port_down(*process_, d, port, !up);
+    return d;
   }
   return tl::make_unexpected(fmt::format("no device '{}'; there is: {}", device, names));
+}
+
+tl::expected<bool, std::string> FabricAdmin::set_port(const std::string& device, unsigned port,
+                                                      bool up) {
+  return find_port(device, port).map([&](unsigned number) {
+    return softhca::set_port_down(*process_, number, port, !up);
+  });
+}
+
+tl::expected<bool, std::string> FabricAdmin::swap_gids(const std::string& device, unsigned port,
+                                                       unsigned a, unsigned b) {
+  return find_port(device, port).map([&](unsigned number) {
+    return softhca::swap_gids(*process_, number, port, a, b);
+  });
 }
 
 std::vector<FabricAdmin::FaultView> FabricAdmin::faults() const {
@@ -157,8 +178,11 @@ void FabricAdmin::reset() {
     qp.rnr_naks = 0;
     qp.retries = 0;
   });
-  for (const PortView& p : ports())
+  for (const PortView& p : ports()) {
     (void)set_port(p.device, p.port, p.conf->state == IBV_PORT_ACTIVE);
+    if (const auto number = find_port(p.device, p.port))
+      softhca::reset_gids(*process_, *number, p.port);
+  }
 }
 
 }  // namespace softhcactl

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <vector>
@@ -18,6 +19,7 @@ struct PortView {
   unsigned port = 0;
   bool up = false;
   const softhca::PortConf* conf = nullptr;
+  std::vector<std::optional<softhca::GidConf>> gids;  // by index; nothing: an empty place
 };
 
 struct ProcessView {
@@ -55,6 +57,10 @@ class FabricAdmin {
 
   // Whether the port changed; a message if there is no such port.
   tl::expected<bool, std::string> set_port(const std::string& device, unsigned port, bool up);
+  // Exchanges two places of a port's GID table. Whether that changed anything; a message if there
+  // is no such port.
+  tl::expected<bool, std::string> swap_gids(const std::string& device, unsigned port, unsigned a,
+                                            unsigned b);
   struct FaultView {
     uint32_t rule = 0;
     std::string text;
@@ -75,6 +81,7 @@ class FabricAdmin {
   explicit FabricAdmin(std::string name) : name_(std::move(name)) {}
   template <typename Visit>
   void for_each_qp(Visit visit);
+  tl::expected<unsigned, std::string> find_port(const std::string& device, unsigned port) const;
 
   std::string name_;
   softhca::RealClock clock_;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "softhca/fault/fault_names.h"
 #include "tools/softhcactl/fabric_admin.h"
@@ -20,6 +21,7 @@ struct Options {
   std::string device;
   unsigned port = 1;
   std::string state;
+  std::vector<unsigned> places;
   std::string rules;
 };
 
@@ -68,6 +70,22 @@ int set_port(const Options& options, FabricAdmin& admin) {
        {{"device", options.device},
         {"port", options.port},
         {"state", options.state},
+        {"changed", *changed}},
+       text);
+  return 0;
+}
+
+int swap_gids(const Options& options, FabricAdmin& admin) {
+  const unsigned a = options.places[0];
+  const unsigned b = options.places[1];
+  const auto changed = admin.swap_gids(options.device, options.port, a, b);
+  if (!changed) return complain(changed.error());
+  const std::string text = fmt::format("{}/{} GIDs {} and {}{} exchanged\n", options.device,
+                                       options.port, a, b, *changed ? "" : " hold nothing to be");
+  show(options,
+       {{"device", options.device},
+        {"port", options.port},
+        {"swapped", {a, b}},
         {"changed", *changed}},
        text);
   return 0;
@@ -125,8 +143,15 @@ int run(int argc, char** argv) {
   port->add_option("DEVICE", options.device)->required();
   port->add_option("PORT", options.port)->required();
   port->add_option("STATE", options.state)->required()->check(CLI::IsMember({"up", "down"}));
+  CLI::App* gids = app.add_subcommand("gid", "exchange two places of a port's GID table");
+  gids->add_option("DEVICE", options.device)->required();
+  gids->add_option("PORT", options.port)->required();
+  gids->add_option("PLACES", options.places, "two indices; one may be empty")
+      ->required()
+      ->expected(2)
+      ->check(CLI::Range(0U, softhca::kMaxGids - 1));
   CLI::App* count = app.add_subcommand("counters", "what each queue pair has sent");
-  app.add_subcommand("reset", "counters to zero, ports as configured");
+  app.add_subcommand("reset", "counters to zero, ports and GIDs as configured");
   CLI::App* fault = app.add_subcommand("fault", "change the fault schedule, and see its hits");
   fault->require_subcommand(1);
   fault->footer(softhca::fault_help());
@@ -140,6 +165,7 @@ int run(int argc, char** argv) {
   if (clear->parsed()) return with_fabric(options, fault_clear);
   if (faults->parsed()) return with_fabric(options, fault_list);
   if (port->parsed()) return with_fabric(options, set_port);
+  if (gids->parsed()) return with_fabric(options, swap_gids);
   return with_fabric(options, count->parsed() ? counters : reset);
 }
 

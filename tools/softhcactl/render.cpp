@@ -49,8 +49,11 @@ const char* qp_state_text(uint32_t state) {
 ordered_json describe_port(const PortView& view) {
   const softhca::PortConf& conf = *view.conf;
   ordered_json gids = ordered_json::array();
-  for (const softhca::GidConf& gid : conf.gids)
-    gids.push_back({{"gid", gid_text(gid)}, {"type", gid_type_text(gid.type)}});
+  for (unsigned place = 0; place < view.gids.size(); ++place) {
+    if (const auto& gid = view.gids[place])
+      gids.push_back(
+          {{"gid", gid_text(*gid)}, {"type", gid_type_text(gid->type)}, {"index", place}});
+  }
   const bool ethernet = conf.link_layer == IBV_LINK_LAYER_ETHERNET;
   return {{"device", view.device},
           {"port", view.port},

@@ -81,6 +81,7 @@ def check(fabric):
     fabric.ctl("port", "softhca0", "1", "down")
     fabric.ctl("reset")
     expect(fabric.port_state() == "PORT_ACTIVE", "devinfo after reset")
+    check_gids(fabric)
     counters = fabric.json("counters")
     expect(any(q["pid"] == fabric.server.pid and q["type"] == "RC" for q in counters["qps"]), counters)
     expect("messages" in fabric.ctl("counters"), "counters as text")
@@ -90,6 +91,22 @@ def check(fabric):
     expect("no fabric 'other' is running; there is: " in fabric.ctl("--fabric", "other", "counters", code=1), "other")
     sideways = subprocess.run([fabric.ctl_path, "port", "softhca0", "1", "sideways"], capture_output=True, text=True)
     expect(sideways.returncode != 0 and "sideways" in sideways.stderr + sideways.stdout, "bad state")
+
+
+def check_gids(fabric):
+    """Places of the GID table are exchanged, until reset."""
+
+    def gids():
+        return {one["index"]: one["gid"] for one in fabric.json("list")[0]["ports"][0]["gids"]}
+
+    before = gids()
+    expect(sorted(before) == [0, 1], before)
+    expect(fabric.json("gid", "softhca0", "1", "1", "3")["changed"], "gid")
+    expect(gids() == {0: before[0], 3: before[1]}, gids())
+    expect("hold nothing" in fabric.ctl("gid", "softhca0", "1", "1", "2"), "both places are empty")
+    expect("no device 'nic9'" in fabric.ctl("gid", "nic9", "1", "0", "1", code=1), "unknown device")
+    fabric.ctl("reset")
+    expect(gids() == before, "as configured after reset")
 
 
 def check_faults(fabric):
