@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
@@ -111,6 +112,28 @@ TEST(Recovery, ARecreatedQueuePairHasTheAttributesOfTheFirst) {
     EXPECT_EQ(now.attr.ah_attr.sl, 3);
   }
   talk.expect_in_order();
+  fabric.close_all();
+}
+
+// What users are told is what the device was told, and the port has more to offer.
+TEST(Recovery, TheStatisticsNameTheQueuePairsPath) {
+  VerbsSpy spy;
+  conn::Params params = quick();
+  params.mtu = 1024;
+  Fabric fabric(2, params);
+  ASSERT_EQ(fabric.error(), "");
+  const auto rail = [&] {
+    return nlohmann::json::parse(fabric[0].transport->stats_json()).at("rails").at(0);
+  };
+  EXPECT_EQ(rail().at("path_mtu"), 0) << "nothing is connected yet";
+  Talk talk{fabric};
+  ASSERT_TRUE(talk.once());
+  for (const Attributes& one : attributes(spy)) {
+    EXPECT_EQ(one.attr.path_mtu, IBV_MTU_1024);
+    EXPECT_EQ(rail().at("gid_index"), one.attr.ah_attr.grh.sgid_index);
+  }
+  EXPECT_EQ(rail().at("path_mtu"), 1024);
+  EXPECT_EQ(rail().at("gid"), "::ffff:10.77.0.1");
   fabric.close_all();
 }
 
