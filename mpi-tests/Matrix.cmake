@@ -167,11 +167,14 @@ foreach(np 2 4)
   add_test(NAME mpi.flap.np${np} COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/flap.py
     ${PROJECT_BINARY_DIR} --np ${np})
 endforeach()
+# The port's addresses move in its GID table meanwhile.
+add_test(NAME mpi.flap.gids COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/flap.py
+  ${PROJECT_BINARY_DIR} --np 2 --gids)
 add_test(NAME mpi.flap.needs_faults COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/flap.py
   ${PROJECT_BINARY_DIR} --no-faults)
 set_tests_properties(mpi.flap.needs_faults PROPERTIES
   PASS_REGULAR_EXPRESSION "flap FAILED: the injector never struck.*flap FAILED: rank 0 never had to recover")
-set_tests_properties(mpi.flap.np2 mpi.flap.np4 mpi.flap.needs_faults PROPERTIES
+set_tests_properties(mpi.flap.np2 mpi.flap.np4 mpi.flap.gids mpi.flap.needs_faults PROPERTIES
   LABELS "mpi;quick" TIMEOUT 120 RESOURCE_LOCK mpi PROCESSORS 2)
 
 # Jobs that cannot go on end soon, say why and leave nothing; ranks that are silent are not taken for dead.

@@ -8,7 +8,10 @@ by the test `mpi.flap.needs_faults`.
 What a flap cost is what the application saw of it: the round of messages that was under way when the link went down
 ended so much later than the link came back. --story prints that as one line for a person; --check MS limits its median.
 
-  flap.py BUILD [--np N] [--flaps N] [--down SECONDS] [--story] [--check MS] [--json FILE] [--no-faults]
+With --gids the addresses of the port change places in its GID table while it is down, so that its index has to be looked up
+anew after each flap.
+
+  flap.py BUILD [--np N] [--flaps N] [--down SECONDS] [--gids] [--story] [--check MS] [--json FILE] [--no-faults]
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from harness import verdict  # noqa: E402
 
 # 4.096 us x 2^10 x (7 + 1): the device gives up on a request after 34 ms; a link that is down for longer breaks the QP.
 IB_TIMEOUT = 10
+PLACES = (1, 3)  # the routable address of softhca0 is at index 1, and changes between that and an empty place
 
 
 def wait_for_ranks(fabric: str, count: int, limit: float) -> bool:
@@ -49,10 +53,12 @@ def port(build: Path, fabric: str, state: str) -> None:
     softhcactl(build, fabric, "port", "softhca0", "1", state)
 
 
-def break_link(build: Path, fabric: str, down_s: float) -> tuple[float, float]:
+def break_link(build: Path, fabric: str, down_s: float, gids: bool) -> tuple[float, float]:
     """When the link went down and when it was up again, on the clock that the job's ranks print."""
     began = time.monotonic()
     port(build, fabric, "down")
+    if gids:
+        softhcactl(build, fabric, "gid", "softhca0", "1", *map(str, PLACES))
     time.sleep(down_s)
     port(build, fabric, "up")
     return began, time.monotonic()
@@ -83,6 +89,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--np", type=int, default=2)
     parser.add_argument("--flaps", type=int, default=3)
     parser.add_argument("--down", type=float, default=0.4)
+    parser.add_argument("--gids", action="store_true", help="the port's GIDs move while it is down")
     parser.add_argument("--story", action="store_true", help="print only the line for a person if all went well")
     parser.add_argument("--check", type=float, default=0, help="most milliseconds beyond the outage, median")
     parser.add_argument("--json", type=Path)
@@ -101,7 +108,7 @@ def run_job(args: argparse.Namespace) -> tuple[jobs.Result, list[tuple[float, fl
     if wait_for_ranks(running.fabric, args.np, 30.0):
         time.sleep(1.0)
         for _ in range(0 if args.no_faults else args.flaps):
-            flaps.append(break_link(build, running.fabric, args.down))
+            flaps.append(break_link(build, running.fabric, args.down, args.gids))
             time.sleep(1.2)
     return running.finish(), flaps
 
@@ -115,6 +122,10 @@ def judge(args: argparse.Namespace, result: jobs.Result, stats: dict, flaps: lis
             wrong.append(f"rank {rank} never had to recover")
     if verdict.total(stats, "replayed") == 0:
         wrong.append("nothing was replayed")
+    if args.gids:
+        want = PLACES[len(flaps) % 2]
+        wrong += [f"rank {rank} uses GID index {rail['gid_index']}, want {want}"
+                  for rank, one in sorted(stats.items()) for rail in one["rails"] if rail["gid_index"] != want]
     if len(costs) < len(flaps):
         wrong.append(f"only {len(costs)} of {len(flaps)} flaps were felt by the application")
     if args.check and costs and 1000 * statistics.median(costs) > args.check:
