@@ -4,31 +4,17 @@
 // --until FILE: rank 0 ends it earlier, a second after this file has appeared.
 // --stalls MS: rank 0 prints every round that took longer, "stall BEGIN END" in seconds of
 // CLOCK_MONOTONIC, so that whoever broke the link can tell what each break cost.
-#include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <string>
-#include <utility>
 
 #include "mpi-tests/programs/check.h"
+#include "mpi-tests/programs/curfew.h"
 
 namespace {
 
 using namespace mpitest;
 
 constexpr std::size_t kSizes[] = {8, 300, 5000, 40000, 300000};
-
-int option(const Session& s, std::string_view name, int otherwise) {
-  for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
-    if (s.args[i] == name) return std::atoi(s.args[i + 1].c_str());
-  return otherwise;
-}
-
-std::string text_option(const Session& s, std::string_view name) {
-  for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
-    if (s.args[i] == name) return s.args[i + 1];
-  return {};
-}
 
 double clock_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -47,28 +33,6 @@ class StallWatch {
  private:
   double limit_;
   double last_ = clock_now();
-};
-
-// When to end. Asks for the file now and then, not in every round.
-class Curfew {
- public:
-  Curfew(int seconds, std::string file) : end_(MPI_Wtime() + seconds), file_(std::move(file)) {}
-  bool over() {
-    const double now = MPI_Wtime();
-    if (!file_.empty() && now >= next_look_) {
-      next_look_ = now + 0.2;
-      if (std::filesystem::exists(file_)) {
-        end_ = std::min(end_, now + 1.0);
-        file_.clear();
-      }
-    }
-    return now >= end_;
-  }
-
- private:
-  double end_;
-  double next_look_ = 0;
-  std::string file_;
 };
 
 void exchange(Session& s, int peer, std::uint64_t round, Bytes& out, Bytes& in) {
