@@ -2,8 +2,9 @@
 """Tests of mend on soft-RoCE that need one guest; runs inside it (cluster.py exec ... -- one.py ...).
 
   one.py BUILD program NAME [--np N] [--expect COUNTERS] -- ARG...   a program of mpi-tests, its data verified, mend's counters judged
-  one.py BUILD broken NAME --ranks 0[,1] [--no-faults] -- ARG...     the same while queue pairs of these ranks are broken
+  one.py BUILD broken NAME --ranks 0[,1] [--no-faults] -- ARG...     the same until queue pairs of these ranks were broken twice
   one.py BUILD unit NAME                                             a unit test that can run on any device
+  one.py BUILD setup                                                 configure-scripts/soft-roce, and what it finds missing
 
 A queue pair is broken behind mend's back: mend loads libibverbs through a library (breaker.cpp) that moves it to ERR. With
 ranks 0,1 both ends of the connection break in the same instant. --no-faults breaks nothing and must fail.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import rxe  # noqa: E402
+import setup_script  # noqa: E402
 from rxe import jobs, verdict  # noqa: E402
 
 TIMEOUT_CODE = 14  # a peer whose queue pair is gone is noticed after half a second
@@ -34,14 +36,25 @@ def run_program(options: argparse.Namespace) -> int:
     return rxe.report(f"{options.name} np {options.np}", result, rxe.faults(result, demands))
 
 
+def hits_in(directory: str) -> dict[str, int]:
+    """rank -> how often its queue pairs were broken."""
+    return {path.suffix[1:]: len(path.read_text().splitlines()) for path in Path(directory).glob("hits.*")}
+
+
 def run_broken(options: argparse.Namespace) -> int:
+    """The program goes on until the faults have happened, however fast it is, and a second longer."""
     with tempfile.TemporaryDirectory(prefix="mend-broken-") as directory:
         env = {"MEND_BREAK_LOG": f"{directory}/hits", "MEND_BREAK_MS": str(options.period),
                "MEND_BREAK_RANKS": "" if options.no_faults else options.ranks}
         mca = {"ib_timeout": TIMEOUT_CODE, "verbs_library": options.build / "lib" / "libmend_breaker.so"}
-        job = rxe.job(options.build, options.np, options.name, options.args, mca, env=env, timeout=options.timeout)
-        result = jobs.run(job)
-        hits = {path.suffix[1:]: len(path.read_text().splitlines()) for path in Path(directory).glob("hits.*")}
+        enough = Path(directory) / "enough"
+        running = jobs.Running(rxe.job(options.build, options.np, options.name, ["--until", str(enough), *options.args], mca,
+                                       env=env, timeout=options.timeout))
+        while not running.wait(0.2) and running.elapsed() < options.timeout:
+            if all(hits_in(directory).get(rank, 0) >= LEAST_HITS for rank in options.ranks.split(",")):
+                enough.touch()
+        result = running.finish()
+        hits = hits_in(directory)
     wrong = rxe.faults(result, verdict.Demands(np=options.np, healthy=False))
     wrong += [f"queue pairs of rank {rank} were broken {hits.get(rank, 0)} times, want {LEAST_HITS}"
               for rank in options.ranks.split(",") if hits.get(rank, 0) < LEAST_HITS]
@@ -56,11 +69,15 @@ def run_unit(options: argparse.Namespace) -> int:
     return subprocess.run([program], env=env, timeout=options.timeout, check=False).returncode
 
 
+def run_setup(_: argparse.Namespace) -> int:
+    return setup_script.test()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("build", type=Path)
-    add("mode", choices=("program", "broken", "unit"))
+    add("mode", choices=("program", "broken", "unit", "setup"))
     add("name", nargs="?", default="")
     add("--np", type=int, default=2)
     add("--expect", default="sends,recvs", help="counters that must move")
@@ -74,7 +91,7 @@ def main() -> int:
     options = parser.parse_args(words[:at])
     options.args = words[at + 1:]
     options.build = options.build.resolve()
-    return {"program": run_program, "broken": run_broken, "unit": run_unit}[options.mode](options)
+    return {"program": run_program, "broken": run_broken, "unit": run_unit, "setup": run_setup}[options.mode](options)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
   two.py BUILD windows               puts, gets and atomics on windows of both hosts
   two.py BUILD down --host a|b --seconds S [--times N --gap S]
                                      the link of that host goes down under traffic: a port event there, silence here
-  two.py BUILD absent                nothing gets through while the job connects, then the link goes down as well
+  two.py BUILD absent [--unresolved] nothing gets through while the job connects, then the link goes down as well;
+                                     unresolved: not even the Ethernet address of the other host is known
   two.py BUILD netem --rule RULE     tc netem on both hosts, such as 'loss 10%' or 'delay 50ms'
   two.py BUILD finalize --host a|b --word cut|parting
                                      the link goes down when the ranks finalize, with a message under way or without
@@ -20,86 +21,26 @@ longer. --no-faults leaves the links alone, and the tests of links must fail.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import rxe  # noqa: E402
-from rxe import IPV4_MAPPED, RAIL, jobs, on, verdict  # noqa: E402
+from lossy import absent, disturbed  # noqa: E402
+from pair import (ADDRESSES, BEYOND_S, HOSTS, SETTLE_S, SHARED, TIMEOUT_CODE, Pair, break_link, link,  # noqa: E402
+                  pids_of)
+from rxe import IPV4_MAPPED, RAIL, on, verdict  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from flap import stalls_of, standstill  # noqa: E402
 
-HOSTS = ("a", "b")
-TIMEOUT_CODE = 14  # 0.54 s
 STALL_MS = 700  # a round of messages that takes longer is printed
-SETTLE_S = 2.0
-BEYOND_S = 3.0  # from link up to the first delivery
 STOPPED_S = 10.0
 KILLED_S = 5.0
-SHARED = Path("/out/tmp")  # both guests see it
-MANAGEMENT = "198.18.9.0/24"
-PACKETS = 400  # sent by then: the job is under way
 OTHERS = 6  # addresses at most that are added until one takes the place of another
 FINALIZE_S = 6.0  # the link is down for so long while the ranks finalize
 PARTED_S = 12.0  # a job whose ranks cannot even say goodbye is over by then
-
-
-class Pair:
-    """A job with a rank on each guest."""
-
-    def __init__(self, options: argparse.Namespace, program: str, args: list[str], mca: dict[str, object] | None = None,
-                 timeout: float = 120.0) -> None:
-        self.options = options
-        self.wrong: list[str] = []
-        self.until = Path("/dev/null")
-        self.before = rxe.packets_sent()
-        wiring = ["-H", ",".join(f"{host}:1" for host in HOSTS), "--mca", "plm_rsh_agent", str(rsh()), "--mca",
-                  "oob_tcp_if_include", MANAGEMENT, "--mca", "orte_tmpdir_base", "/tmp", "-x", jobs.MARK]
-        job = rxe.job(options.build, 2, program, args, {"ib_timeout": TIMEOUT_CODE, **(mca or {})}, base=SHARED,
-                      mpirun_args=wiring, timeout=timeout)
-        self.running = jobs.Running(job)
-
-    @classmethod
-    def steady(cls, options: argparse.Namespace, *args: str, timeout: float = 150.0) -> Pair:
-        """Traffic until enough() is called: on a busy machine a link takes seconds to be told."""
-        until = Path(tempfile.gettempdir()) / f"enough-{time.time_ns()}"
-        pair = cls(options, "steady", ["--seconds", str(int(timeout)), "--until", str(until), *args], timeout=timeout)
-        pair.until = until
-        return pair
-
-    def enough(self) -> None:
-        self.until.touch()
-
-    def expect(self, good: bool, otherwise: str) -> bool:
-        if not good:
-            self.wrong.append(otherwise)
-        return good
-
-    def under_way(self, packets: int = PACKETS) -> bool:
-        return self.expect(rxe.wait_for_packets(self.running, self.before, packets), "the job never came up")
-
-    def finish(self, demands: verdict.Demands) -> tuple[jobs.Result, dict]:
-        self.enough()
-        result = self.running.finish()
-        self.wrong += rxe.faults(result, demands)
-        stats, _ = verdict.ledger(result)
-        hosts = sorted(str(one.get("host")) for one in stats.values())
-        self.expect(not stats or hosts == list(HOSTS), f"the ranks were on {hosts}")
-        left = on("b", pids_of("steady"))
-        self.expect(not left, f"left behind on b: {left}")
-        return result, stats
-
-
-def rsh() -> Path:
-    return Path(__file__).resolve().parent / "guest" / "rsh.py"
-
-
-def pids_of(program: str) -> str:
-    return f'for p in /proc/[0-9]*; do [ "$(cat $p/comm 2>/dev/null)" = {program} ] && echo ${{p#/proc/}}; done; true'
 
 
 def connect(options: argparse.Namespace) -> int:
@@ -109,34 +50,21 @@ def connect(options: argparse.Namespace) -> int:
         pair = Pair(options, "ring", ["--quick"])
         sizes = [on(host, "ibv_devinfo -d rxe0 | sed -n 's/.*active_mtu:[[:space:]]*\\([0-9]*\\).*/\\1/p'") for host in HOSTS]
         pair.expect(sizes == ["4096", "1024"], f"the ports have MTUs of {sizes}")
-        result, _ = pair.finish(verdict.Demands(np=2, moves=("sends", "recvs")))
+        result, stats = pair.finish(verdict.Demands(np=2, moves=("sends", "recvs")))
     finally:
         on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=0 && ip link set {RAIL} mtu 4200")
-    return rxe.report("connect", result, pair.wrong, f", MTUs {sizes}")
+    rails = [rail for _, one in sorted(stats.items()) for rail in one["rails"]]
+    agreed = [rail["path_mtu"] for rail in rails]
+    pair.expect(agreed == [1024, 1024], f"the queue pairs have path MTUs of {agreed}, want the smaller one")
+    gids = [rail["gid"] for rail in rails]
+    pair.expect(gids == [f"::ffff:{address}" for address in ADDRESSES], f"the GIDs are {gids}, want those of {ADDRESSES}")
+    return rxe.report("connect", result, pair.wrong, f", MTUs {sizes}, path MTUs {agreed}, GIDs {gids}")
 
 
 def windows(options: argparse.Namespace) -> int:
     pair = Pair(options, "rma", ["--quick"])
     result, _ = pair.finish(verdict.Demands(np=2, moves=("puts", "gets", "atomics")))
     return rxe.report("windows", result, pair.wrong)
-
-
-def link(host: str, state: str) -> float:
-    """When it was told to; what follows is counted from then."""
-    now = time.monotonic()
-    on(host, f"ip link set {RAIL} {state}")
-    return now
-
-
-def break_link(pair: Pair, host: str, seconds: float) -> tuple[float, float]:
-    down = link(host, "down")
-    time.sleep(min(0.5, seconds / 2))
-    for other in HOSTS:
-        want = "DOWN" if other == host else "ACTIVE"
-        state = rxe.port_state(other)
-        pair.expect(state == want, f"the port of {other} was {state} when the link of {host} was down")
-    time.sleep(max(0.0, down + seconds - time.monotonic()))
-    return down, link(host, "up")
 
 
 def down(options: argparse.Namespace) -> int:
@@ -201,64 +129,12 @@ def finalize(options: argparse.Namespace) -> int:
     pair.expect(went_down > 0 and not options.no_faults, "no link went down")
     if options.word == "cut":
         pair.expect(ended - went_up <= BEYOND_S + 6.0, f"the job ended {ended - went_up:.1f} s after the link was up")
-        # The one that speaks may be through with it before its own recovery is, which then does not count.
-        pair.expect(verdict.total(stats, "recoveries") > 0, "nobody had to recover")
-        pair.expect(verdict.total(stats, "replayed") > 0, "nothing was replayed")
+        pair.wrong += rxe.healed(stats)
     else:
         pair.expect(ended - went_down <= PARTED_S, f"the job ended {ended - went_down:.1f} s after the link was down")
         pair.expect(ended <= went_up + 0.5, "the job ended only when the link was up again")
     return rxe.report(f"link of {options.host} down in finalize, {options.word}", result, pair.wrong,
                       f", ended {ended - went_down:.1f} s after the link was down")
-
-
-def netem(host: str, rule: str) -> None:
-    on(host, f"tc qdisc replace dev {RAIL} root netem {rule}")
-
-
-def netem_off(host: str) -> int:
-    """Packets that were dropped."""
-    said = on(host, f"tc -s qdisc show dev {RAIL}; tc qdisc del dev {RAIL} root", check=False)
-    return int(re.search(r"dropped (\d+)", said).group(1)) if "netem" in said else 0
-
-
-def absent(options: argparse.Namespace) -> int:
-    """The ports are active when the job starts, or mend would not use them; but nothing arrives."""
-    lost = 0
-    if not options.no_faults:
-        netem("b", "loss 100%")
-    pair = Pair.steady(options)
-    try:
-        if pair.under_way(3):
-            time.sleep(2.0)
-            lost = netem_off("b")
-            if not options.no_faults:
-                break_link(pair, "a", 2.0)
-                pair.running.wait(BEYOND_S + 3.0)
-    finally:
-        netem_off("b")
-    result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
-    pair.expect(lost > 0, "no packet was lost")
-    pair.expect(result.seconds > 8.0, "connecting took no time")
-    return rxe.report("no network while the job connects", result, pair.wrong, f", {lost} packets lost")
-
-
-def disturbed(options: argparse.Namespace) -> int:
-    pair = Pair.steady(options)
-    lost = [0, 0]
-    passed = 0
-    if pair.under_way() and not options.no_faults:
-        for host in HOSTS:
-            netem(host, options.rule)
-        began = rxe.packets_sent()
-        time.sleep(8.0)
-        passed = rxe.packets_sent() - began
-        lost = [netem_off(host) for host in HOSTS]
-    result, _ = pair.finish(verdict.Demands(np=2, healthy=False))
-    pair.expect(passed > 0, "nothing moved while the network was disturbed")
-    if "loss" in options.rule:
-        pair.expect(min(lost) > 0, f"no packet was lost on one of the hosts: {lost}")
-    return rxe.report(f"netem {options.rule}, retry window {rxe.window_s(TIMEOUT_CODE):.2f} s", result, pair.wrong,
-                      f", {passed} packets, lost {lost}")
 
 
 def gid_index(host: str, address: str) -> int:
@@ -290,7 +166,7 @@ def occupy(host: str, index: int) -> list[str]:
 def gid(options: argparse.Namespace) -> int:
     """The address of b goes away for a second, others come, one of them takes its place in the GID table, and when it has
     come back elsewhere the others go: mend has to find a GID three times, in the end the old one at another index."""
-    address = "198.18.10.2"
+    address = ADDRESSES[1]
     on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=1")  # no link-local GID to fall back on
     pair = Pair.steady(options, "--stalls", str(STALL_MS))
     was = gid_index("b", address)
@@ -311,6 +187,8 @@ def gid(options: argparse.Namespace) -> int:
     result, stats = pair.finish(verdict.Demands(np=2, healthy=False))
     on("b", f"sysctl -qw net.ipv6.conf.{RAIL}.disable_ipv6=0")
     pair.expect(now not in (-1, was), f"the GID was at index {was} and is at {now}")
+    known = [(rail["gid"], rail["gid_index"]) for rail in stats.get(1, {}).get("rails", [])]
+    pair.expect(known == [(f"::ffff:{address}", now)], f"mend uses the GID {known} on b")
     # What was under way may have arrived before the fence, so nothing need be replayed.
     pair.wrong += [f"rank {rank} recovered {one['recoveries']} times, want 2" for rank, one in sorted(stats.items())
                    if one["recoveries"] < 2]
@@ -375,6 +253,7 @@ def main() -> int:
     add("--gap", type=float, default=1.0, help="seconds between two outages")
     add("--rule", default="loss 1%")
     add("--word", choices=("cut", "parting"), default="cut")
+    add("--unresolved", action="store_true")
     add("--no-faults", action="store_true")
     options = parser.parse_args()
     options.build = options.build.resolve()
