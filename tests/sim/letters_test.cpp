@@ -183,6 +183,23 @@ TEST(Letters, AFlapThatBrokeNothingIsForgotten) {
     EXPECT_LT(world.stat(node, "max_outage_us"), 2'000'000) << node;
 }
 
+TEST(Letters, AFlapWhileNobodyTalksIsForgottenAsWell) {
+  World world(Options{});
+  connect(world);
+  world.run_for(30 * kSecond);
+  ASSERT_TRUE(world.fabric().set_port(0, 1, false));
+  world.run_for(2 * kSecond);
+  world.fabric().set_port(0, 1, true);
+  world.run_for(30 * kSecond);
+  ASSERT_EQ(world.sum("recoveries"), 0);
+  ASSERT_TRUE(world.fabric().add_faults("kill-qp:side=local:at=1ms"));
+  world.run_for(kSecond);
+  EXPECT_EQ(world.verdict(), "");
+  EXPECT_GE(world.sum("recoveries"), 1);
+  for (std::size_t node = 0; node < 2; ++node)
+    EXPECT_LT(world.stat(node, "max_outage_us"), 2'000'000) << node;
+}
+
 // (f): the new queue pair breaks again while replaying, k times.
 TEST(Letters, BreaksAgainWhileReplaying) {
   for (int k = 1; k <= 6; ++k) {
