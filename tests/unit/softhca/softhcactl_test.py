@@ -97,7 +97,7 @@ def check_gids(fabric):
     """Places of the GID table are exchanged, until reset."""
 
     def gids():
-        return {one["index"]: one["gid"] for one in fabric.json("list")[0]["ports"][0]["gids"]}
+        return {one["index"]: one["gid"] for one in fabric.json("--fabric", fabric.name, "list")[0]["ports"][0]["gids"]}
 
     before = gids()
     expect(sorted(before) == [0, 1], before)
