@@ -16,7 +16,7 @@ from rxe import RAIL, on, verdict  # noqa: E402
 
 DISTURBED_S = 8.0
 DISCARD = 9  # a port where nobody listens
-LEAST_LOSSES = 3  # packets of b that must have been lost before the link goes down as well
+LEAST_LOSSES = 3  # packets that must have been sent and lost before the link goes down as well
 OUTAGE_S = 2.0
 CONNECTED_S = 8.0  # from link up until traffic is under way: two attempts to connect, 2.5 s apart at most, and a start-up
 

@@ -52,6 +52,11 @@ def healed(stats: dict[int, dict]) -> list[str]:
     return wrong
 
 
+def outages(stats: dict[int, dict]) -> list[float]:
+    """The longest that each rank had, in seconds."""
+    return [one.get("max_outage_us", 0) / 1e6 for _, one in sorted(stats.items())]
+
+
 def report(name: str, result: jobs.Result, wrong: list[str], more: str = "") -> int:
     """Prints what happened; the exit status."""
     stats, _ = verdict.ledger(result)
@@ -59,9 +64,9 @@ def report(name: str, result: jobs.Result, wrong: list[str], more: str = "") -> 
         for rank, one in sorted(stats.items()):
             print(f"rank {rank}: {one}")
     counts = " ".join(f"{key}={verdict.total(stats, key)}" for key in COUNTS)
-    outage = max((one.get("max_outage_us", 0) for one in stats.values()), default=0) / 1e6
+    longest = ", ".join(f"{outage:.2f}" for outage in outages(stats))
     return verdict.conclude("soft-roce", wrong, result,
-                            f"{name}: {result.seconds:.1f} s, {counts}, longest outage {outage:.2f} s{more}")
+                            f"{name}: {result.seconds:.1f} s, {counts}, longest outages {longest} s{more}")
 
 
 def on(host: str, command: str, check: bool = True) -> str:

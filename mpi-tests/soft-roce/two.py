@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from flap import stalls_of, standstill  # noqa: E402
 
 STALL_MS = 700  # a round of messages that takes longer is printed
+ALIKE_S = 2.5  # both ends tell about the same length of an outage; one has to find out by itself
 STOPPED_S = 10.0
 KILLED_S = 5.0
 OTHERS = 6  # addresses at most that are added until one takes the place of another
@@ -83,6 +84,9 @@ def down(options: argparse.Namespace) -> int:
     pair.expect(options.seconds > window, "a link that is down for less than the retry window breaks nothing")
     pair.wrong += rxe.healed(stats)
     costs = []
+    if len(flaps) == 1:
+        told = rxe.outages(stats)
+        pair.expect(max(told) - min(told) <= ALIKE_S, f"the ranks tell of outages of {told} s")
     if flaps:
         # Of several in quick succession only the last one is certain to be felt on its own.
         stall = standstill(flaps[-1], stalls_of(result.output))
