@@ -155,9 +155,11 @@ void ServiceThread::run_due() {
     const auto end = timers_.upper_bound(monotonic_now());
     for (auto it = timers_.begin(); it != end; ++it) due.push_back(std::move(it->second));
     timers_.erase(timers_.begin(), end);
-    set_timer_locked();
   }
   for (Task& task : due) task();
+  // Once, behind all that the tasks armed: most arm themselves again.
+  const std::lock_guard guard(mutex_);
+  set_timer_locked();
 }
 
 }  // namespace mend::conn
