@@ -21,6 +21,7 @@ struct Options {
   std::size_t largest = std::size_t{4} << 20U;
   int iterations = 0;  // 0: as many as fill a fixed time
   int window = 64;
+  bool median = false;
   std::vector<std::size_t> list;  // exactly these sizes, if not empty
 };
 
@@ -32,7 +33,8 @@ inline std::vector<std::size_t> parse_list(const char* text) {
   }
 }
 
-// -m MIN:MAX (or MAX), -i ITERATIONS, -W WINDOW, as in the OSU suite; -l SIZE,SIZE,... is ours.
+// -m MIN:MAX (or MAX), -i ITERATIONS, -W WINDOW, -z P50 (a column of medians), as in the OSU suite;
+// -l SIZE,SIZE,... is ours.
 inline Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -49,6 +51,8 @@ inline Options parse(int argc, char** argv) {
       o.iterations = std::atoi(value);
     } else if (flag == "-W") {
       o.window = std::atoi(value);
+    } else if (flag == "-z") {
+      o.median = std::string_view(value) == "P50";
     }
   }
   return o;
