@@ -76,7 +76,7 @@ enum class ReplayVerdict : std::uint8_t { Ok, DataLoss, Corrupt };  // rule F7
 enum class [[nodiscard]] RxVerdict : std::uint8_t{Deliver, Consumed, Duplicate, Gap, OtherEpoch};
 
 enum class AckTick : std::uint8_t {
-  Receiving,  // messages came since the last tick
+  Receiving,  // messages came since the last tick, or somebody uses the channel now
   Silent,     // none came; what was owed is written if it can be
   Done        // nothing has been owed for a while
 };

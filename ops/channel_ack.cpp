@@ -293,9 +293,12 @@ void Channel::write_ack_if_owed(bool force) {
 }
 
 // Whoever calls progress acknowledges by itself; what is still owed after a tick without a receive
-// is owed by an application that went away to compute.
+// is owed by an application that went away to compute. Whoever holds the lock is not away; to wait
+// for it would cost both a time slice where they share a core, and the device is called under it.
 AckTick Channel::ack_tick() {
-  lock_.lock();
+  if (!lock_.try_lock()) {
+    return AckTick::Receiving;
+  }
   const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
   const bool receiving = rx_next != std::exchange(tick_rx_next_, rx_next);
   if (!receiving && ack_owed()) {

@@ -2,10 +2,13 @@
 // anything but the device.
 //
 // Thread contract: any thread. Not recursive. It spins with a pause, then yields the core, because
-// ranks and threads may be oversubscribed and the holder may not be running.
+// ranks and threads may be oversubscribed and the holder may not be running, then sleeps: a thread
+// that has run little is chosen again and again before a holder on the same core, and would burn
+// the rest of its time slice, milliseconds.
 #pragma once
 
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 
@@ -31,16 +34,25 @@ class SpinLock {
 
  private:
   static constexpr int kSpinsBeforeYield = 128;
+  static constexpr int kYieldsBeforeSleep = 16;
+  static constexpr long kSleepNs = 20000;
+
+  static void pause(int round) {
+    if (round < kSpinsBeforeYield) {
+      cpu_pause();
+    } else if (round < kSpinsBeforeYield + kYieldsBeforeSleep) {
+      sched_yield();
+    } else {
+      const timespec time{0, kSleepNs};
+      nanosleep(&time, nullptr);
+    }
+  }
 
   [[gnu::cold, gnu::noinline]] void lock_slow() {
-    int spins = 0;
+    int round = 0;
     do {
       while (locked_.load(std::memory_order_relaxed)) {
-        if (++spins < kSpinsBeforeYield) {
-          cpu_pause();
-        } else {
-          sched_yield();
-        }
+        pause(round++);
       }
     } while (locked_.exchange(true, std::memory_order_acquire));
   }

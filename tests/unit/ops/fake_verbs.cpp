@@ -80,6 +80,9 @@ int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   FakeFabric& fabric = fabric_of(base->context);
   const std::lock_guard guard(fabric.lock);
   *bad = wr;
+  if (fabric.on_post) {
+    fabric.on_post();
+  }
   if (qp.refuse_post != 0) {
     return qp.refuse_post;
   }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -68,6 +69,7 @@ struct FakeFabric {
   ibv_context context{};
   std::recursive_mutex lock;
   std::uint32_t next_qpn = 100;
+  std::function<void()> on_post;  // called while a send is posted
 
   void init(FakeCq& cq);
   void init(FakeSrq& srq);

@@ -2,11 +2,16 @@
 // too).
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <map>
 #include <thread>
 
+#include "ops/spin_lock.h"
 #include "tests/unit/ops/harness.h"
 
 namespace mend::test {
@@ -53,6 +58,47 @@ TEST(Threads, SubmittersAndPollersKeepOrderPerThread) {
   for (const Message& message : pair.b.received) {
     EXPECT_EQ(message.text, std::to_string(next[message.tag]++));
   }
+}
+
+// A device may take long to post. The service thread waited for it, in turns with its own rank
+// where that is bound to one core.
+TEST(Threads, TheAckTimerDoesNotWaitForASender) {
+  Pair pair;
+  pair.open();
+  std::future<ops::AckTick> tick;
+  std::future_status found = std::future_status::deferred;
+  pair.fabric.on_post = [&] {
+    if (tick.valid()) return;
+    tick = std::async(std::launch::async, [&] { return pair.a.channel->ack_tick(); });
+    found = tick.wait_for(std::chrono::seconds(2));
+  };
+  pair.a.send("x");
+  EXPECT_EQ(found, std::future_status::ready);
+  EXPECT_EQ(tick.get(), ops::AckTick::Receiving);
+  pair.fabric.on_post = nullptr;
+  pair.pump();
+  EXPECT_EQ(pair.b.received.size(), 1u);
+}
+
+// Where waiter and holder share a core, the waiter yielded and was chosen again, until its time
+// slice was over.
+TEST(Threads, ALockIsWaitedForAsleep) {
+  ops::SpinLock lock;
+  std::atomic<bool> waiting{false};
+  lock.lock();
+  rusage waited{};
+  std::thread waiter([&] {
+    waiting = true;
+    lock.lock();
+    lock.unlock();
+    getrusage(RUSAGE_THREAD, &waited);
+  });
+  while (!waiting) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  lock.unlock();
+  waiter.join();
+  EXPECT_GT(waited.ru_nvcsw, 20) << "did not give up its core";
+  EXPECT_LT(waited.ru_utime.tv_usec + waited.ru_stime.tv_usec, 50000);
 }
 
 // The worker thread fences and reconnects while the application submits and polls.
