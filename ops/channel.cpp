@@ -174,16 +174,16 @@ void Channel::on_short_message(std::uint32_t bytes) {
 
 // Flush errors of a fence of ours are expected. Before that, the first error counts; only a root
 // cause that comes before the event was delivered replaces a flush error, which says nothing
-// (protocol.md 3, trap 22).
+// (protocol.md 3, trap 22). The peer, or an event of the queue pair, may ask for a fence before
+// anybody here has polled: then the fence finds the cause. Without it what is replayed would fail
+// again, as often as the other is faster.
 void Channel::note_lost(int status, std::uint32_t vendor_err) {
   const LaneState state = state_.load(std::memory_order_relaxed);
-  if (state != LaneState::Attached && state != LaneState::Posting) {
+  const bool cause = status > 0 && status != IBV_WC_WR_FLUSH_ERR;
+  if (state != LaneState::Attached && state != LaneState::Posting &&
+      !(state == LaneState::Stopped && cause)) {
     return;
   }
-  report_lost(status, vendor_err);
-}
-
-void Channel::report_lost(int status, std::uint32_t vendor_err) {
   broken_ = true;
   fast_sends_ = 0;
   if (lost_reported_) {
@@ -193,6 +193,7 @@ void Channel::report_lost(int status, std::uint32_t vendor_err) {
   if (!pending || (lost_status_ == IBV_WC_WR_FLUSH_ERR && status != IBV_WC_WR_FLUSH_ERR)) {
     lost_status_ = status;
     lost_vendor_err_ = vendor_err;
+    op_fault_ = OpFault{};
     raise(kEvLost);
   }
 }

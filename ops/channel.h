@@ -310,7 +310,6 @@ class alignas(64) Channel {
 
   // channel.cpp
   [[gnu::cold, gnu::noinline]] void note_lost(int status, std::uint32_t vendor_err);
-  void report_lost(int status, std::uint32_t vendor_err);
   [[gnu::cold, gnu::noinline]] void note_fault(Fault fault, std::uint64_t detail);
   void raise(std::uint32_t bits) {
     events_pending_.store(events_pending_.load(std::memory_order_relaxed) | bits,
@@ -383,6 +382,7 @@ class alignas(64) Channel {
   std::uint32_t ack_threshold_;
   std::uint64_t tick_rx_next_ = 0;  // at the last ack_tick()
   std::uint32_t silent_ticks_ = 0;
+  std::uint32_t busy_ticks_ = 0;  // ticks in a row that found the lock held; ack_tick()'s own
   AckCell* cell_;
 
   Poller& home_;

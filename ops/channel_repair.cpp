@@ -13,16 +13,9 @@ constexpr std::size_t kMostRenewed = 64;  // regions of a peer whose new keys ar
 
 }  // namespace
 
-// The first error names the operation; flushes and what follows do not. The peer, whose device
-// refused the operation, may ask for a fence before anybody here has polled: then the fence finds
-// the cause. Without it the replay would be refused again, as often as the peer is faster.
+// The first error names the operation; flushes and what follows do not.
 void Channel::note_send_error(const ibv_wc& wc) {
-  if (state_.load(std::memory_order_relaxed) == LaneState::Stopped &&
-      wc.status != IBV_WC_WR_FLUSH_ERR) {
-    report_lost(wc.status, wc.vendor_err);
-  } else {
-    note_lost(wc.status, wc.vendor_err);
-  }
+  note_lost(wc.status, wc.vendor_err);
   if (wc.status == IBV_WC_WR_FLUSH_ERR || lost_reported_ || lost_status_ != wc.status) {
     return;
   }

@@ -30,6 +30,9 @@ void Channel::attach(const Lane& lane) {
   fast_sends_ = 0;
   epoch_lo_ = static_cast<std::uint16_t>(lane.epoch.value);
   lost_reported_ = false;
+  // A loss of the lane before that nobody has taken yet would be told as one of this lane.
+  events_pending_.store(events_pending_.load(std::memory_order_relaxed) & ~kEvLost,
+                        std::memory_order_relaxed);
   wanted_raised_ = false;
   state_.store(LaneState::Attached, std::memory_order_relaxed);
 }

@@ -37,6 +37,9 @@ const char* kind_name(ops::LogKind kind) {
 }  // namespace
 
 void Connection::on_lost(Epoch epoch, int status) {
+  // What ends needs no repair, and its last fence finds errors of what it left behind.
+  if (fsm_.state == State::Closing || fsm_.state == State::Closed || fsm_.state == State::Failed)
+    return handle(simple_event(EventKind::LinkLost, epoch));
   const FaultClass fault =
       status < 0 ? FaultClass::LinkLike : policy_of(static_cast<ibv_wc_status>(status));
   switch (fault) {

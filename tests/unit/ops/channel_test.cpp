@@ -476,6 +476,45 @@ TEST(Channel, CauseThatAFenceFindsIsReportedAndItsFlushesAreNot) {
   EXPECT_TRUE(pair.a.channel->op_fault().found);
 }
 
+// The same of a receive, which is about no operation of ours, whatever was refused before.
+TEST(Channel, CauseOfAReceiveThatAFenceFindsIsReported) {
+  Pair pair;
+  pair.open();
+  pair.a.qp().automatic = false;
+  pair.a.send("x");
+  pair.fabric.fail(pair.a.qp(), IBV_WC_REM_ACCESS_ERR);
+  pair.a.progress();
+  ASSERT_TRUE(pair.a.channel->op_fault().found);
+  pair.recover();
+  pair.a.channel->stop_posting();
+  ibv_wc refused{};
+  refused.status = IBV_WC_WR_FLUSH_ERR;
+  pair.a.channel->on_receive_error(refused, Epoch{2});
+  EXPECT_FALSE(pair.a.channel->events_pending());
+  refused.status = IBV_WC_LOC_PROT_ERR;
+  pair.a.channel->on_receive_error(refused, Epoch{2});
+  pair.a.channel->run_events();
+  ASSERT_EQ(pair.a.lost.size(), 2u);
+  EXPECT_EQ(pair.a.lost[1].status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_FALSE(pair.a.channel->op_fault().found);
+}
+
+// Nobody took it before the next lane began; it said that this one was lost.
+TEST(Channel, ALossIsNotToldOfTheNextLane) {
+  Pair pair;
+  pair.open();
+  pair.a.channel->stop_posting();
+  ibv_wc refused{};
+  refused.status = IBV_WC_LOC_PROT_ERR;
+  pair.a.channel->on_receive_error(refused, Epoch{1});
+  pair.recover();
+  pair.a.channel->run_events();
+  EXPECT_TRUE(pair.a.lost.empty());
+  pair.a.send("x");
+  pair.pump();
+  EXPECT_EQ(pair.b.received.size(), 1u);
+}
+
 TEST(Channel, FlushAloneIsReportedAsUnknownButOurFenceIsNot) {
   Pair pair;
   pair.open();
