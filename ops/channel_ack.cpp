@@ -16,6 +16,7 @@ namespace {
 
 // So long is a silent channel looked at, because arming the timer anew costs a system call.
 constexpr std::uint32_t kSilentTicks = 8;
+constexpr std::uint32_t kBusyTicks = 8;  // found the lock held; the next one waits for it
 
 }  // namespace
 
@@ -294,11 +295,16 @@ void Channel::write_ack_if_owed(bool force) {
 
 // Whoever calls progress acknowledges by itself; what is still owed after a tick without a receive
 // is owed by an application that went away to compute. Whoever holds the lock is not away; to wait
-// for it would cost both a time slice where they share a core, and the device is called under it.
+// for it costs time where they share a core, and the device is called under it. But an application
+// that does nothing but post must not keep an acknowledgement back for long.
 AckTick Channel::ack_tick() {
   if (!lock_.try_lock()) {
-    return AckTick::Receiving;
+    if (++busy_ticks_ <= kBusyTicks) {
+      return AckTick::Receiving;
+    }
+    lock_.lock();
   }
+  busy_ticks_ = 0;
   const std::uint64_t rx_next = rx_next_.load(std::memory_order_relaxed);
   const bool receiving = rx_next != std::exchange(tick_rx_next_, rx_next);
   if (!receiving && ack_owed()) {

@@ -75,9 +75,22 @@ TEST(Threads, TheAckTimerDoesNotWaitForASender) {
   pair.a.send("x");
   EXPECT_EQ(found, std::future_status::ready);
   EXPECT_EQ(tick.get(), ops::AckTick::Receiving);
+  // But one that does nothing else does not keep it away for ever.
+  int away = 0;
+  pair.fabric.on_post = [&] {
+    if (tick.valid()) return;
+    do {
+      tick = std::async(std::launch::async, [&] { return pair.a.channel->ack_tick(); });
+      found = tick.wait_for(std::chrono::milliseconds(500));
+    } while (found == std::future_status::ready && ++away < 100);
+  };
+  pair.a.send("y");
+  EXPECT_EQ(found, std::future_status::timeout);
+  EXPECT_EQ(away, 7) << "eight in a row, with the one above";
+  tick.wait();
   pair.fabric.on_post = nullptr;
   pair.pump();
-  EXPECT_EQ(pair.b.received.size(), 1u);
+  EXPECT_EQ(pair.b.received.size(), 2u);
 }
 
 // Where waiter and holder share a core, the waiter yielded and was chosen again, until its time
