@@ -115,15 +115,17 @@ void Connection::handle(const Event& event) {
 
 // An outage begins before its queue pair breaks: with the port that went down or with the heartbeat
 // that stayed away. A sign of life says that it was none, and so does an application that wants
-// nothing of the peer. For the figure only.
+// nothing of the peer. That is for the figure only.
 void Connection::note_trouble_or_life(const Event& event, std::uint32_t misses_before) {
   if (!may_post(fsm_.state)) return;
   const bool trouble = event.kind == EventKind::PortDown || fsm_.misses > misses_before;
+  const bool timer = event.kind == EventKind::Timer;
   const bool life = event.message != nullptr || event.kind == EventKind::ProbeOk ||
-                    (event.kind == EventKind::Timer && (event.traffic.received || idle()));
+                    (timer && event.traffic.received);
+  if (life) heard_at_ = monotonic_now();
   if (trouble && trouble_since_ == kNever)
     trouble_since_ = monotonic_now();
-  else if (life && fsm_.port_up)
+  else if ((life || (timer && idle())) && fsm_.port_up)
     trouble_since_ = kNever;
 }
 

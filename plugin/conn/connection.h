@@ -148,6 +148,7 @@ class Connection {
   Fsm fsm_;
   UdAddress address_;  // where control messages to the peer go
   ConnId remote_conn_ = kNoConn;
+  TimeNs heard_at_ = 0;            // the last sign of life of a peer whose connection works
   TimeNs trouble_since_ = kNever;  // the port is down or the peer silent, and no sign of life since
   TimeNs lost_at_ = kNever;        // when the present outage began, for the figure only
   MovingTimer timer_;              // when the machine wants to be called

@@ -322,10 +322,11 @@ bool Connection::hears_somebody() const {
   return hears_one;
 }
 
-// A connection that works as far as heartbeats tell; one that is idle asks nothing for long.
+// A connection whose peer gave a sign of life since the last heartbeats: every other one is spared
+// after an answer. One that is idle asks nothing for long, and its silence says nothing.
 bool Connection::hears() const {
-  const TimeNs soon = monotonic_now() + fsm_.config->heartbeat;
-  return fsm_.state == State::Active && fsm_.heartbeat_at <= soon && fsm_.misses == 0;
+  const TimeNs lately = 3 * fsm_.config->heartbeat;
+  return fsm_.state == State::Active && fsm_.misses == 0 && monotonic_now() - heard_at_ <= lately;
 }
 
 std::string Connection::describe() const {

@@ -138,6 +138,24 @@ TEST(Verdict, WhoIsCutOffReportsLastAlsoAmongIdleProcesses) {
   }
 }
 
+// An idle connection looks now and then whether it still is; shortly before that it passed for one
+// whose peer had just been heard, at the process that was cut off.
+TEST(Verdict, AnIdleConnectionIsNoSignOfLifeWheneverTheCutComes) {
+  for (TimeNs idle = 25 * kSecond; idle < 35 * kSecond; idle += kSecond / 4) {
+    SCOPED_TRACE(testing::Message() << "cut after " << idle);
+    Options options = goes_on(3);
+    options.params.heartbeat_idle_s = 10;
+    World world(options);
+    connect(world);
+    world.run_for(idle);
+    cut(world, 0);
+    all_to_all(world, [](std::size_t one, std::size_t other) { return one + other == 1; });
+    const auto waited = first_reports(world, 12 * kSecond);
+    EXPECT_NE(waited[1], kNever);
+    EXPECT_GT(waited[0], waited[1]);
+  }
+}
+
 // One whose peer has given it up may hear all others and still be the one that is reported.
 TEST(Verdict, WhoWasRefusedWaits) {
   const auto play = [](bool survives) {
