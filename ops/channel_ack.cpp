@@ -16,7 +16,7 @@ namespace {
 
 // So long is a silent channel looked at, because arming the timer anew costs a system call.
 constexpr std::uint32_t kSilentTicks = 8;
-constexpr std::uint32_t kBusyTicks = 8;  // found the lock held; the next one waits for it
+constexpr std::uint32_t kBusyTicks = 32;  // found the lock held; the next one waits for it
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 
 namespace mend::ops {
@@ -36,6 +37,7 @@ class SpinLock {
   static constexpr int kSpinsBeforeYield = 128;
   static constexpr int kYieldsBeforeSleep = 16;
   static constexpr long kSleepNs = 20000;
+  static constexpr int kDoublings = 5;  // of the sleep: to wake up often slows the holder down
 
   static void pause(int round) {
     if (round < kSpinsBeforeYield) {
@@ -43,7 +45,8 @@ class SpinLock {
     } else if (round < kSpinsBeforeYield + kYieldsBeforeSleep) {
       sched_yield();
     } else {
-      const timespec time{0, kSleepNs};
+      const int slept = round - kSpinsBeforeYield - kYieldsBeforeSleep;
+      const timespec time{0, kSleepNs << std::min(slept, kDoublings)};
       nanosleep(&time, nullptr);
     }
   }
