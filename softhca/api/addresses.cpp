@@ -19,8 +19,7 @@ namespace {
 int gid_index_of(ibv_context* context, uint8_t port, const ibv_gid& gid) {
   const auto& ports = context_of(context)->conf->ports;
   if (port < 1 || port > ports.size()) return -1;
-  const softhca::Context& ctx = *context_of(context);
-  const softhca::GidTable table(*ctx.proc, ctx.device->index, port);
+  const softhca::GidTable table(*context_of(context), port);
   for (unsigned i = 0; i < table.size(); ++i) {
     const softhca::GidConf* here = table.at(i);
     if (here != nullptr && std::memcmp(here->raw.data(), gid.raw, sizeof(gid.raw)) == 0)

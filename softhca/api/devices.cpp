@@ -32,8 +32,7 @@ const PortConf* port_of(ibv_context* context, unsigned port) noexcept {
 }
 
 GidTable gids_of(ibv_context* context, unsigned port) noexcept {
-  const Context& ctx = *context_of(context);
-  return GidTable(*ctx.proc, ctx.device->index, port);
+  return GidTable(*context_of(context), port);
 }
 
 // RoCE GIDs belong to a network interface; ours to the loopback, which every host has.

@@ -130,7 +130,7 @@ int query_port(Context& ctx, unsigned port, ibv_port_attr* attr) {
   }
   attr->max_mtu = conf.max_mtu;
   attr->active_mtu = conf.active_mtu;
-  attr->gid_tbl_len = static_cast<int>(GidTable(*ctx.proc, ctx.device->index, port).size());
+  attr->gid_tbl_len = static_cast<int>(GidTable(ctx, port).size());
   attr->port_cap_flags = IBV_PORT_CM_SUP;
   attr->max_msg_sz = ctx.limits().max_msg_size;
   attr->pkey_tbl_len = static_cast<uint16_t>(conf.pkeys.size());
@@ -192,8 +192,7 @@ Ah* create_ah(Pd& pd, const ibv_ah_attr& attr) {
   const auto& ports = ctx.conf->ports;
   const bool bad_port = attr.port_num == 0 || attr.port_num > ports.size();
   if (bad_port || (attr.is_global == 0 && ports[attr.port_num - 1].require_grh) ||
-      (attr.is_global != 0 &&
-       GidTable(*ctx.proc, ctx.device->index, attr.port_num).at(attr.grh.sgid_index) == nullptr)) {
+      (attr.is_global != 0 && GidTable(ctx, attr.port_num).at(attr.grh.sgid_index) == nullptr)) {
     errno = EINVAL;
     return nullptr;
   }

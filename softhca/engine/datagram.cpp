@@ -16,7 +16,7 @@ const PortConf& port_of(const Qp& qp) noexcept { return qp.ctx->conf->ports[qp.a
 
 // What is at the address handle's index now, whatever was there when it was made; empty: nobody.
 GidConf source_of(const Qp& qp, const ibv_ah_attr& av) noexcept {
-  const GidTable table(*qp.proc, qp.ctx->device->index, qp.attr.port_num);
+  const GidTable table(*qp.ctx, qp.attr.port_num);
   const GidConf* found = table.at(av.grh.sgid_index);
   return found != nullptr ? *found : GidConf{};
 }

@@ -279,6 +279,18 @@ void ack_cq_events(Cq& cq, unsigned count) {
   pthread_mutex_unlock(&cq.ex.mutex);
 }
 
+namespace {
+
+// port: counted from 0.
+void raise_port_event(Context& ctx, unsigned port, ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = static_cast<int>(port + 1);
+  raise_event(ctx, event);
+}
+
+}  // namespace
+
 void service_ports(Context& ctx) {
   for (unsigned p = 0; p < ctx.conf->ports.size(); ++p) {
     const PortShared& port = ctx.proc->global()->ports[ctx.device->index][p];
@@ -289,17 +301,11 @@ void service_ports(Context& ctx) {
     while (seen != changes) {
       ++seen;
       const bool to_down = ((changes - seen) & 1U) == 0 ? down : !down;
-      ibv_async_event event{};
-      event.event_type = to_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE;
-      event.element.port_num = static_cast<int>(p + 1);
-      raise_event(ctx, event);
+      raise_port_event(ctx, p, to_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
     }
     const uint32_t gid_changes = port.gid_changes.load();
     for (uint32_t& known = ctx.gid_changes_seen[p]; known != gid_changes; ++known) {
-      ibv_async_event event{};
-      event.event_type = IBV_EVENT_GID_CHANGE;
-      event.element.port_num = static_cast<int>(p + 1);
-      raise_event(ctx, event);
+      raise_port_event(ctx, p, IBV_EVENT_GID_CHANGE);
     }
   }
 }

@@ -31,7 +31,7 @@ namespace {
 bool source_holds(const Qp& qp) noexcept {
   const ibv_ah_attr& av = qp.attr.ah_attr;
   if (qp.type == IBV_QPT_UD || av.is_global == 0) return true;
-  const GidTable table(*qp.proc, qp.ctx->device->index, qp.attr.port_num);
+  const GidTable table(*qp.ctx, qp.attr.port_num);
   const GidConf* now = table.at(av.grh.sgid_index);
   return now != nullptr && now->raw == qp.source;
 }

@@ -4,6 +4,7 @@
 // A value: read once, it does not change any more.
 #pragma once
 
+#include "softhca/engine/context.h"
 #include "softhca/engine/process.h"
 
 namespace softhca {
@@ -12,6 +13,8 @@ class GidTable {
  public:
   // port: counted from 1, of a device of the configuration.
   GidTable(const Process& proc, unsigned device, unsigned port) noexcept;
+  GidTable(const Context& ctx, unsigned port) noexcept
+      : GidTable(*ctx.proc, ctx.device->index, port) {}
 
   unsigned size() const noexcept;  // behind the last place in use, at least as many as configured
   const GidConf* at(unsigned place) const noexcept;  // nullptr: empty, or behind the end

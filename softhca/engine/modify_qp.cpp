@@ -24,7 +24,7 @@ ModifyCaps caps_of(const Qp& qp, const ibv_qp_attr& attr, int mask) {
     const PortConf& conf = dev.ports[port - 1];
     caps.active_mtu = conf.active_mtu;
     caps.pkey_table_len = static_cast<uint16_t>(conf.pkeys.size());
-    const GidTable gids(*qp.proc, qp.ctx->device->index, port);
+    const GidTable gids(*qp.ctx, port);
     const bool hole = (mask & IBV_QP_AV) != 0 && gids.at(attr.ah_attr.grh.sgid_index) == nullptr;
     caps.gid_table_len = static_cast<uint16_t>(hole ? 0 : gids.size());
     caps.require_grh = conf.require_grh;
@@ -43,7 +43,7 @@ void take_attributes(Qp& qp, const ibv_qp_attr& in, int mask) {
   if ((mask & IBV_QP_QKEY) != 0) a.qkey = in.qkey;
   if ((mask & IBV_QP_AV) != 0) {
     a.ah_attr = in.ah_attr;
-    const GidTable gids(*qp.proc, qp.ctx->device->index, a.ah_attr.port_num);
+    const GidTable gids(*qp.ctx, a.ah_attr.port_num);
     const GidConf* source = gids.at(a.ah_attr.grh.sgid_index);
     qp.source = source != nullptr ? source->raw : decltype(qp.source){};
   }
