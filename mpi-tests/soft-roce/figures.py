@@ -32,7 +32,7 @@ RATIOS = [
     ("8 B half round trip, UCX / ib_send_lat", "UCX latency", "ib_send_lat", None, False),
     ("1 MiB bandwidth, mend / ib_write_bw", "mend bandwidth", "ib_write_bw", 0.9, True),
 ]
-# Within one host UCX takes no datagram of its own here for its own unless it is told not to look at the address.
+# UCX hears no datagram on this device unless it is told not to look at the address in front of it.
 UCX = {"UCX_TLS": "self,rc_v", "UCX_NET_DEVICES": f"{rxe.DEVICE}:1", "UCX_UD_VERBS_ETH_DGID_CHECK": "n"}
 STARTS_S = 30.0  # at most, until the server of perftest listens
 PERFTEST = 18515  # its port

@@ -115,7 +115,7 @@ void Connection::handle(const Event& event) {
 
 // An outage begins before its queue pair breaks: with the port that went down or with the heartbeat
 // that stayed away. A sign of life says that it was none, and so does an application that wants
-// nothing of the peer. That is for the figure only.
+// nothing of the peer. When that began is for the figure only, the sign of life for hears() too.
 void Connection::note_trouble_or_life(const Event& event, std::uint32_t misses_before) {
   if (!may_post(fsm_.state)) return;
   const bool trouble = event.kind == EventKind::PortDown || fsm_.misses > misses_before;

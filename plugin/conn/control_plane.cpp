@@ -45,8 +45,7 @@ FsmConfig make_fsm_config(const Params& params) {
 std::string other_version(std::uint32_t rank, const std::string& host, std::byte theirs) {
   return fmt::format(
       "process {} on {} runs another version of mend (wire version {}, here {}) and is left to "
-      "other "
-      "transports; install the same mend on every node",
+      "other transports; install the same mend on every node",
       rank, host, std::to_integer<unsigned>(theirs), unsigned{kModexVersion});
 }
 

@@ -25,7 +25,8 @@ struct Wire {
 
 // Where an assertion fails: never change a line, append one with the next version.
 constexpr Wire kWires[] = {
-    {1, 44, 16, 32, 16, 1}, {2, 48, 16, 32, 16, 1},  // the handle is a multiple of 8 bytes
+    {1, 44, 16, 32, 16, 1},  // the first
+    {2, 48, 16, 32, 16, 1},  // the handle is a multiple of 8 bytes
 };
 constexpr Wire kWire = kWires[std::size(kWires) - 1];
 
