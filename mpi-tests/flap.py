@@ -54,14 +54,18 @@ def port(build: Path, fabric: str, state: str) -> None:
 
 
 def break_link(build: Path, fabric: str, down_s: float, gids: bool) -> tuple[float, float]:
-    """When the link went down and when it was up again, on the clock that the job's ranks print."""
+    """When the link went down and when it was told to come up, on the clock that the job's ranks print.
+
+    The second is taken before softhcactl starts: on a busy machine the job can be over its outage before that ends.
+    """
     began = time.monotonic()
     port(build, fabric, "down")
     if gids:
         softhcactl(build, fabric, "gid", "softhca0", "1", *map(str, PLACES))
     time.sleep(down_s)
+    ended = time.monotonic()
     port(build, fabric, "up")
-    return began, time.monotonic()
+    return began, ended
 
 
 def stalls_of(output: str) -> list[tuple[float, float]]:
