@@ -14,8 +14,10 @@ import sys
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import flap  # noqa: E402
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 
@@ -107,6 +109,20 @@ def alive(pid: int) -> bool:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+class Flaps(unittest.TestCase):
+    def test_a_job_that_goes_on_before_softhcactl_ends_has_felt_the_flap(self) -> None:
+        went_on = []
+
+        def slow(_build: Path, _fabric: str, *_words: str) -> None:
+            went_on.append(time.monotonic())  # by now the link is up, as far as the job can tell
+            time.sleep(0.05)
+
+        with mock.patch.object(flap, "softhcactl", slow):
+            down, up = flap.break_link(BUILD, "none", 0.01, gids=False)
+        stall = (down, went_on[-1])
+        self.assertEqual(flap.standstill((down, up), [stall]), stall)
 
 
 class Statistics(unittest.TestCase):
