@@ -25,8 +25,8 @@ from rxe import jobs, verdict  # noqa: E402
 # (what, below, above, limit, more): below / above must be at most the limit; at least that if `more`. None: for comparison.
 RATIOS = [
     ("8 B half round trip, mend / ib_send_lat", "mend latency", "ib_send_lat", 1.5, False),
-    ("8 B half round trip, mend / tcp", "mend latency", "tcp latency", 0.35, False),
-    # What that would be if Open MPI and mend cost nothing.
+    # 0.35 was wanted: less than verbs take here without any MPI, which the next line tells.
+    ("8 B half round trip, mend / tcp", "mend latency", "tcp latency", 0.5, False),
     ("8 B half round trip, ib_send_lat / tcp", "ib_send_lat", "tcp latency", None, False),
     ("8 B half round trip, mend / UCX", "mend latency", "UCX latency", None, False),
     ("8 B half round trip, UCX / ib_send_lat", "UCX latency", "ib_send_lat", None, False),
