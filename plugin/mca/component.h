@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "plugin/conn/transport.h"
+#include "plugin/mca/give_up.h"
 #include "plugin/mca/log_bridge.h"
 #include "plugin/mca/module.h"
 #include "plugin/mca/ompi_compat.h"
@@ -32,6 +33,7 @@ struct Runtime {
   std::array<Module*, kMaxRails> by_rail{};          // the same, for receiving
   PeerTable peers;
   SelfPath self;
+  Ended ended;
   // Endpoints of processes that Open MPI removed: callbacks still due name them until the transport
   // is closed.
   std::vector<std::unique_ptr<mca_btl_base_endpoint_t>> retired;

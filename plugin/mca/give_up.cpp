@@ -1,23 +1,10 @@
 #include "plugin/mca/give_up.h"
 
-#include <mutex>
-#include <vector>
-
 #include "plugin/mca/component.h"
 #include "plugin/mca/tell_user.h"
 
 namespace mend::mca {
 namespace {
-
-struct Ended {
-  std::mutex mutex;
-  std::vector<opal_process_name_t> names;  // not yet believed, some of them not known here
-};
-
-Ended& ended() {
-  static Ended the_ended;
-  return the_ended;
-}
 
 struct Farewell {
   opal_proc_t* proc = nullptr;
@@ -72,8 +59,8 @@ void note_end(const opal_process_name_t& name) noexcept {
   Runtime* rt = runtime();
   if (rt == nullptr) return;
   {
-    const std::lock_guard lock(ended().mutex);
-    ended().names.push_back(name);
+    const std::lock_guard lock(rt->ended.mutex);
+    rt->ended.names.push_back(name);
   }
   rt->transport->ask_attention();
 }
@@ -81,8 +68,8 @@ void note_end(const opal_process_name_t& name) noexcept {
 void believe_ends(Runtime& rt) noexcept {
   std::vector<opal_process_name_t> names;
   {
-    const std::lock_guard lock(ended().mutex);
-    names.swap(ended().names);
+    const std::lock_guard lock(rt.ended.mutex);
+    names.swap(rt.ended.names);
   }
   for (const opal_process_name_t& name : names) {
     conn::Peer* peer = nullptr;
@@ -93,8 +80,8 @@ void believe_ends(Runtime& rt) noexcept {
     }
     if (peer == nullptr) {
       // Open MPI adds processes late, and the runtime says this only once.
-      const std::lock_guard lock(ended().mutex);
-      ended().names.push_back(name);
+      const std::lock_guard lock(rt.ended.mutex);
+      rt.ended.names.push_back(name);
     } else if (mark_lost(rt, peer).first_time) {
       rt.transport->give_up_peer(peer);
     }

@@ -4,7 +4,9 @@
 // Thread contract: from progress() only, but for note_end() and believe_ends().
 #pragma once
 
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "plugin/conn/transport.h"
 #include "plugin/mca/ompi_compat.h"
@@ -12,6 +14,12 @@
 namespace mend::mca {
 
 struct Runtime;
+
+// Processes that have ended before their time, and of which that is not yet believed.
+struct Ended {
+  std::mutex mutex;
+  std::vector<opal_process_name_t> names;  // some of them not known here
+};
 
 // `text` says what happened, for how long and what to do. After MPI_Finalize has begun it only
 // warns.

@@ -138,6 +138,29 @@ inline int publish_modex(const mca_base_component_t& component, std::span<const 
   return rc;
 }
 
+struct Lent {
+  opal_process_name_t name;
+  std::vector<std::byte> bytes;
+};
+inline std::vector<Lent> g_lent;  // what lend_modex() was given
+
+// From now on fetch_modex() finds these bytes for the process `name`. For tests, after be_alone().
+inline void lend_modex(const opal_process_name_t& name, std::span<const std::byte> data) {
+  g_lent.push_back({name, {data.begin(), data.end()}});
+}
+
+// A copy of them; null if there are none. The caller frees it with free().
+inline std::byte* fetch_lent(const opal_process_name_t& name, std::size_t& size) {
+  for (const Lent& lent : g_lent) {
+    if (lent.name.jobid != name.jobid || lent.name.vpid != name.vpid) continue;
+    size = lent.bytes.size();
+    auto* copy = static_cast<std::byte*>(std::malloc(size));
+    std::memcpy(copy, lent.bytes.data(), size);
+    return copy;
+  }
+  return nullptr;
+}
+
 // The bytes that `proc` published for this component; null if none. The caller frees them with
 // free().
 inline std::byte* fetch_modex(const mca_base_component_t& component, opal_proc_t& proc,
@@ -145,19 +168,12 @@ inline std::byte* fetch_modex(const mca_base_component_t& component, opal_proc_t
   int rc = OPAL_ERROR;
   std::uint8_t* bytes = nullptr;
   size = 0;
+  if (std::byte* lent = fetch_lent(proc.proc_name, size)) return lent;
   OPAL_MODEX_RECV(rc, &component, &proc.proc_name, &bytes, &size);
   if (rc == OPAL_SUCCESS && bytes != nullptr) return reinterpret_cast<std::byte*>(bytes);
   std::free(bytes);
   return nullptr;
 }
-
-#if BTL_VERSION < 330
-struct Lent {
-  opal_process_name_t name;
-  std::vector<std::byte> bytes;
-};
-inline std::vector<Lent> g_lent;  // what fetch_modex() finds after be_alone()
-#endif
 
 // A runtime for a process without mpirun: what it publishes goes nowhere, nobody else is known but
 // by lend_modex(). For tests.
@@ -169,34 +185,11 @@ inline bool be_alone() {
   return joined == PMIX_SUCCESS || joined == PMIX_ERR_UNREACH;  // no server: a singleton
 #else
   opal_pmix.put = [](opal_pmix_scope_t, opal_value_t*) -> int { return OPAL_SUCCESS; };
-  opal_pmix.get = [](const opal_process_name_t* name, const char*, opal_list_t*,
-                     opal_value_t** value) -> int {
-    for (const Lent& lent : g_lent) {
-      if (lent.name.jobid != name->jobid || lent.name.vpid != name->vpid) continue;
-      opal_value_t* made = OBJ_NEW(opal_value_t);
-      made->type = OPAL_BYTE_OBJECT;
-      made->data.bo.size = static_cast<std::int32_t>(lent.bytes.size());
-      made->data.bo.bytes = static_cast<std::uint8_t*>(std::malloc(lent.bytes.size()));
-      std::memcpy(made->data.bo.bytes, lent.bytes.data(), lent.bytes.size());
-      *value = made;
-      return OPAL_SUCCESS;
-    }
-    return OPAL_ERR_NOT_FOUND;
-  };
+  opal_pmix.get = [](const opal_process_name_t*, const char*, opal_list_t*,
+                     opal_value_t**) -> int { return OPAL_ERR_NOT_FOUND; };
   return true;
 #endif
 }
-
-// From now on fetch_modex() finds these bytes for the process `name`. For tests, after be_alone().
-#if BTL_VERSION >= 330
-constexpr bool kLendsModex = false;  // PMIx itself is asked, and knows nobody else
-inline void lend_modex(const opal_process_name_t&, std::span<const std::byte>) {}
-#else
-constexpr bool kLendsModex = true;
-inline void lend_modex(const opal_process_name_t& name, std::span<const std::byte> data) {
-  g_lent.push_back({name, {data.begin(), data.end()}});
-}
-#endif
 
 // Number of processes of this job; 0 where the runtime does not say.
 inline std::uint32_t job_size() {

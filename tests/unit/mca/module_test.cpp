@@ -340,14 +340,7 @@ mca_btl_base_endpoint_t* add(Session& s, opal_proc_t& proc) {
   return endpoint;
 }
 
-class OtherProcesses : public ModuleTest {
- protected:
-  void SetUp() override {
-    if (!mca::compat::kLendsModex) GTEST_SKIP() << "this Open MPI asks PMIx, which knows nobody";
-  }
-};
-
-TEST_F(OtherProcesses, PeersOfAnotherVersionAreNamedInOneLine) {
+TEST_F(ModuleTest, PeersOfAnotherVersionAreNamedInOneLine) {
   Session s;
   fake().add_peer_error = EPROTONOSUPPORT;
   opal_proc_t first = other_process(31), second = other_process(32);
@@ -362,7 +355,7 @@ TEST_F(OtherProcesses, PeersOfAnotherVersionAreNamedInOneLine) {
 
 // The runtime says once that a process has ended. Who did not know it yet would have waited for it
 // until max_outage_s had passed.
-TEST_F(OtherProcesses, AnEndIsReportedBeforeThePeerIsAdded) {
+TEST_F(ModuleTest, AnEndIsReportedBeforeThePeerIsAdded) {
   Session s;
   fake().add_peer_error = 0;
   opal_proc_t ended = other_process(41), alive = other_process(42);
@@ -384,7 +377,7 @@ TEST_F(OtherProcesses, AnEndIsReportedBeforeThePeerIsAdded) {
   EXPECT_EQ(fake().given_up.size(), 1u) << "once";
 }
 
-TEST_F(OtherProcesses, AnEndOfAKnownPeerIsBelievedFromProgress) {
+TEST_F(ModuleTest, AnEndOfAKnownPeerIsBelievedFromProgress) {
   Session s;
   fake().add_peer_error = 0;
   opal_proc_t ended = other_process(51);
@@ -398,7 +391,7 @@ TEST_F(OtherProcesses, AnEndOfAKnownPeerIsBelievedFromProgress) {
 }
 
 // Of several rails each has a module, and Open MPI gives them a process one after the other.
-TEST_F(OtherProcesses, EndpointsThatAreMadeAfterTheLossAreLostToo) {
+TEST_F(ModuleTest, EndpointsThatAreMadeAfterTheLossAreLostToo) {
   fake().rails.push_back(conn::RailInfo{"fake1:2", 40000, 1, -1, 10, 0, 1u << 30});
   Session s;
   ASSERT_EQ(s.count(), 2);
