@@ -26,6 +26,7 @@ from rxe import jobs, verdict  # noqa: E402
 
 TIMEOUT_CODE = 14  # a peer whose queue pair is gone is noticed after half a second
 LEAST_HITS = 2
+TOGETHER_S = 0.1  # "in the same instant": the other side cannot have heard of it
 
 
 def run_program(options: argparse.Namespace) -> int:
@@ -36,13 +37,26 @@ def run_program(options: argparse.Namespace) -> int:
     return rxe.report(f"{options.name} np {options.np}", result, rxe.faults(result, demands))
 
 
-def hits_in(directory: str) -> dict[str, int]:
-    """rank -> how often its queue pairs were broken."""
-    return {path.suffix[1:]: len(path.read_text().splitlines()) for path in Path(directory).glob("hits.*")}
+def hits_in(directory: str) -> dict[str, list[float]]:
+    """rank -> when its queue pairs were broken, in seconds (breaker.cpp)."""
+    return {path.suffix[1:]: [int(line.split()[0]) / 1e9 for line in path.read_text().splitlines()]
+            for path in Path(directory).glob("hits.*")}
+
+
+def missing_hits(ranks: list[str], hits: dict[str, list[float]]) -> list[str]:
+    """What has not happened yet: each rank was struck often enough, and once all of them in the same instant."""
+    wrong = [f"queue pairs of rank {rank} were broken {len(hits.get(rank, []))} times, want {LEAST_HITS}"
+             for rank in ranks if len(hits.get(rank, [])) < LEAST_HITS]
+    gaps = [max(min((abs(time - one) for one in hits.get(rank, [])), default=TOGETHER_S) for rank in ranks)
+            for time in hits.get(ranks[0], [])]
+    if len(ranks) > 1 and min(gaps, default=TOGETHER_S) >= TOGETHER_S:
+        wrong.append(f"queue pairs of ranks {' and '.join(ranks)} were never broken in the same instant")
+    return wrong
 
 
 def run_broken(options: argparse.Namespace) -> int:
     """The program goes on until the faults have happened, however fast it is, and a second longer."""
+    ranks = options.ranks.split(",")
     with tempfile.TemporaryDirectory(prefix="mend-broken-") as directory:
         env = {"MEND_BREAK_LOG": f"{directory}/hits", "MEND_BREAK_MS": str(options.period),
                "MEND_BREAK_RANKS": "" if options.no_faults else options.ranks}
@@ -51,16 +65,16 @@ def run_broken(options: argparse.Namespace) -> int:
         running = jobs.Running(rxe.job(options.build, options.np, options.name, ["--until", str(enough), *options.args], mca,
                                        env=env, timeout=options.timeout))
         while not running.wait(0.2) and running.elapsed() < options.timeout:
-            if all(hits_in(directory).get(rank, 0) >= LEAST_HITS for rank in options.ranks.split(",")):
+            if not missing_hits(ranks, hits_in(directory)):
                 enough.touch()
         result = running.finish()
         hits = hits_in(directory)
     wrong = rxe.faults(result, verdict.Demands(np=options.np, healthy=False))
-    wrong += [f"queue pairs of rank {rank} were broken {hits.get(rank, 0)} times, want {LEAST_HITS}"
-              for rank in options.ranks.split(",") if hits.get(rank, 0) < LEAST_HITS]
+    wrong += missing_hits(ranks, hits)
     wrong += rxe.healed(verdict.ledger(result)[0])
+    counts = {rank: len(times) for rank, times in sorted(hits.items())}
     return rxe.report(f"{options.name} np {options.np}, retry window {rxe.window_s(TIMEOUT_CODE):.2f} s", result, wrong,
-                      f", broken by rank {hits}")
+                      f", broken by rank {counts}")
 
 
 def run_unit(options: argparse.Namespace) -> int:
