@@ -11,7 +11,8 @@ they end. /out is shared with the host (DIR/share) and between them. Each rail i
 rxeN on railN, 198.18.1N.1 on guest a and .2 on b. From a, `rsh.py b COMMAND` ($MEND_RSH) reaches b. One guest has no
 peer: its rails loop back, and a link that is set down does not stop a loop.
 
-The exit status is the command's; 77 if a package is missing, 125 if the guests did not come up or did not answer in time.
+The exit status is the command's; 77 if a package is missing, 125 if the guests did not come up or did not answer in time,
+were stopped meanwhile, or if DIR has other files already.
 Logs: DIR/console.a, console.b, log. Guests that are not asked for anything for --idle seconds end by themselves.
 """
 
@@ -26,6 +27,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -53,16 +55,25 @@ class Cluster:
         self.newest = newest  # files the guests must have seen are not younger than this
 
     def alive(self) -> None:
-        (self.plan.directory / "alive").touch()
+        try:
+            (self.plan.directory / "alive").touch()
+        except FileNotFoundError:
+            raise ClusterError(f"{self.plan.directory} is gone") from None
+
+    def wanted(self, what: str) -> None:
+        """Whoever waits for the guests says so, and ends when they are told to stop (cluster.py stop)."""
+        self.alive()
+        if supervisor.told(self.plan.directory):
+            raise ClusterError(f"the guests were told to stop while {what}")
 
     def usable(self) -> bool:
         """Guests run that are as planned, and nothing was built since they looked at the files."""
         directory = self.plan.directory
-        if supervisor.running(directory) is None or (self.plan.share / "stop").exists():
+        if supervisor.running(directory) is None or supervisor.told(directory):
             return False
-        wanted = {key: str(value) for key, value in asdict(self.plan).items()}
+        planned = {key: str(value) for key, value in asdict(self.plan).items()}
         try:
-            return (json.loads((directory / "plan").read_text()) == wanted
+            return (json.loads((directory / "plan").read_text()) == planned
                     and (directory / "plan").stat().st_mtime >= self.newest)
         except (OSError, ValueError):
             return False
@@ -75,7 +86,7 @@ class Cluster:
         began = time.monotonic()
         process = supervisor.start(self.plan, self.idle_s)
         while missing := [host for host in self.plan.hosts if not (self.plan.share / host / "ready").exists()]:
-            self.alive()
+            self.wanted("they booted")
             if process.poll() is not None:
                 raise ClusterError(f"the guests ended while they booted\n{self.consoles()}")
             if time.monotonic() - began > limit:
@@ -102,7 +113,6 @@ class Cluster:
         until = time.monotonic() + limit
         shown = 0
         while True:
-            self.alive()
             done = status.exists()
             if out.exists():
                 with open(out, "rb") as file:
@@ -113,6 +123,7 @@ class Cluster:
                 sys.stdout.flush()
             if done:
                 return int(status.read_text())
+            self.wanted("the command ran")
             if supervisor.running(self.plan.directory) is None:
                 raise ClusterError(f"the guests ended while the command ran\n{self.consoles()}")
             if time.monotonic() > until:
@@ -121,11 +132,16 @@ class Cluster:
 
 
 @contextmanager
-def only_one(directory: Path):
-    """Commands of one directory run one after the other."""
-    directory.mkdir(parents=True, exist_ok=True)
+def only_one(directory: Path, waiting: Callable[[Path], None] = lambda _: None):
+    """Commands of one directory run one after the other; whoever waits calls `waiting` again and again."""
     with open(directory / "lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            waiting(directory)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.1)
         yield
 
 
@@ -152,6 +168,8 @@ def parsed() -> argparse.Namespace:
     add("--idle", type=float, default=60.0, metavar="S", help="guests nobody asks for anything end after this time")
     add("--newer", type=Path, action="append", default=[], metavar="PATH",
         help="exec: guests that were booted before this file, or a file of this directory, was changed are replaced")
+    add("--fresh-after-failure", action="store_true",
+        help="exec: guests in which the command failed end, so that the next command gets others (77 is no failure)")
     own, command = split(sys.argv[1:])
     options = parser.parse_args(own)
     options.command = command
@@ -176,32 +194,49 @@ def run_command(options: argparse.Namespace, directory: Path) -> int:
     cluster = Cluster(plan, options.idle, changed(options.newer))
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in ENVIRONMENT.items())
     words = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
+    directory.mkdir(parents=True, exist_ok=True)
     with only_one(directory):
         keep = False
         try:
             cluster.start(options.boot_timeout)
             status = cluster.run(f"export {settings}; {words}", options.on, options.timeout)
-            keep = options.action == "exec"
+            keep = options.action == "exec" and (status in (0, needs.SKIPPED) or not options.fresh_after_failure)
         finally:
-            # Whoever was interrupted leaves guests in the middle of something.
+            # Whoever was interrupted leaves guests in the middle of something; so does a test that fails.
             if not keep:
                 supervisor.stop(plan.directory)
     return status
 
 
+def stop_command(directory: Path) -> int:
+    """Also guests that somebody waits for: whatever hangs in them must not keep this from its turn."""
+    if directory.exists():
+        with only_one(directory, supervisor.tell):
+            supervisor.stop(directory)
+    return 0
+
+
+def unwind_on_signals() -> None:
+    """A program that is told to end, or whose terminal was closed, ends its guests. nohup stays nohup."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda which, _: sys.exit(128 + which))
+
+
 def main() -> int:
     options = parsed()
+    if options.dir is not None and (why := supervisor.foreign(options.dir)):
+        print(f"cluster FAILED: {options.dir} is not a cluster directory: {why}")
+        return FAILED
     if options.action == "stop":
-        with only_one(options.dir):
-            supervisor.stop(options.dir)
-        return 0
+        return stop_command(options.dir)
     if packages := needs.missing():
         print(f"SKIPPED: soft-RoCE needs guests, and there are packages {needs.explain(packages)}")
         return needs.SKIPPED
     if options.action == "needs":
         print("nothing is missing")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    unwind_on_signals()
     try:
         if options.dir is not None:
             return run_command(options, options.dir)

@@ -1,5 +1,5 @@
 """Keeps the guests of one directory running, and ends them: when told to, when one of them ends, when nobody asked for
-anything for a while. So whatever becomes of the program that started them, they do not stay.
+anything for a while, when the directory is gone. So whatever becomes of the program that started them, they do not stay.
 
 Files of the directory: plan (what is booted), pid (of the supervisor), alive (touched by whoever still needs the
 guests), share/ (/out in the guests: share/HOST/ready, N.cmd, N.out, N.rc; share/stop ends them), console.HOST, log.
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import needs
 from machine import Plan
 
 POWER_OFF_S = 8.0
+EARLY = {"lock", "alive", "plan.new"}  # of a directory of ours that has no plan yet
 
 
 class Supervisor:
@@ -47,12 +49,15 @@ class Supervisor:
             end.close()  # the guests have them
 
     def idle(self) -> bool:
-        return time.time() - (self.plan.directory / "alive").stat().st_mtime > self.idle_s
+        try:
+            return time.time() - (self.plan.directory / "alive").stat().st_mtime > self.idle_s
+        except FileNotFoundError:
+            return True  # nobody can ask for anything any more
 
     def run(self) -> None:
         try:
             self.boot()
-            while not (self.plan.share / "stop").exists() and not self.idle():
+            while not told(self.plan.directory) and not self.idle():
                 if any(guest.poll() is not None for guest in self.guests):
                     print("a guest ended by itself", flush=True)
                     break
@@ -61,7 +66,7 @@ class Supervisor:
             self.end()
 
     def end(self) -> None:
-        (self.plan.share / "stop").touch()
+        tell(self.plan.directory)  # in vain if somebody removed the directory: then they are killed
         until = time.monotonic() + POWER_OFF_S
         while any(guest.poll() is None for guest in self.guests) and time.monotonic() < until:
             time.sleep(0.05)
@@ -72,14 +77,35 @@ class Supervisor:
         (self.plan.directory / "pid").unlink(missing_ok=True)
 
 
+def foreign(directory: Path) -> str:
+    """Why a directory must be left alone, empty if it need not: it is new, or it was ours before. Whose `share` it has
+    matters, because that is removed."""
+    try:
+        names = {path.name for path in directory.iterdir()}
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error.strerror)
+    if names <= EARLY:
+        return ""
+    try:
+        plan = json.loads((directory / "plan").read_text())
+    except (OSError, ValueError):
+        plan = None
+    ours = isinstance(plan, dict) and {"directory", "guests"} <= plan.keys() and "alive" in names
+    return "" if ours else "it has other files and no plan of guests"
+
+
 def fresh_directory(plan: Plan) -> None:
+    described = {key: str(value) for key, value in asdict(plan).items()}
+    (plan.directory / "alive").touch()
+    # First, and in one piece: it says whose directory this is, also to whoever asks just now.
+    (plan.directory / "plan.new").write_text(json.dumps(described))
+    (plan.directory / "plan.new").rename(plan.directory / "plan")
     shutil.rmtree(plan.share, ignore_errors=True)
     for host in plan.hosts:
         (plan.share / host).mkdir(parents=True)
     (plan.share / "tmp").mkdir()
-    described = {key: str(value) for key, value in asdict(plan).items()}
-    (plan.directory / "plan").write_text(json.dumps(described))
-    (plan.directory / "alive").touch()
 
 
 def start(plan: Plan, idle_s: float) -> subprocess.Popen:
@@ -103,12 +129,22 @@ def running(directory: Path) -> int | None:
     return pid if any(word.endswith(b"/supervisor.py") for word in words) else None
 
 
+def tell(directory: Path) -> None:
+    """Tells the guests to power off, and whoever waits for them that they do."""
+    with suppress(FileNotFoundError):
+        (directory / "share" / "stop").touch()
+
+
+def told(directory: Path) -> bool:
+    return (directory / "share" / "stop").exists()
+
+
 def stop(directory: Path) -> None:
     """Tells the guests to power off and waits; insists after a while."""
     pid = running(directory)
     if pid is None:
         return
-    (directory / "share" / "stop").touch()
+    tell(directory)
     for number, wait in ((0, POWER_OFF_S + 4), (signal.SIGTERM, POWER_OFF_S + 4), (signal.SIGKILL, 2.0)):
         os.kill(pid, number)
         until = time.monotonic() + wait
