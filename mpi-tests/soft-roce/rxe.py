@@ -17,6 +17,7 @@ DEVICE = "rxe0"
 RAIL = "rail0"
 IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
 RETRIES = 7
+IN_RESERVE = 2  # queue pairs (btl_mend_qp_pool_size); each that is taken is made up for
 COUNTS = ("recoveries", "replayed", "in_doubt", "dup_rx", "qps_created", "bytes_sent", "bytes_received")
 
 
@@ -50,6 +51,12 @@ def healed(stats: dict[int, dict]) -> list[str]:
     if verdict.total(stats, "replayed") == 0:
         wrong.append("nothing was replayed")
     return wrong
+
+
+def abandoned(stats: dict[int, dict]) -> int:
+    """Attempts to repair a connection that came to nothing, all ranks together: each took a queue pair, as did the first
+    connection and each repair that was one. (With one peer. A request that nobody answers for seconds is such an attempt too.)"""
+    return sum(one["qps_created"] - IN_RESERVE - 1 - one["recoveries"] for one in stats.values())
 
 
 def outages(stats: dict[int, dict]) -> list[float]:
