@@ -9,14 +9,24 @@ there() { # KIND SOURCE TARGET [OPTIONS]
   mkdir -p "$root$3"
   mount -t "$1" ${4:+-o "$4"} "$2" "$root$3"
 }
-# The source tree may lie in what this hides, /tmp, and the root in the source tree: first what is empty, then what is bound.
+# The tree is taken, with what is mounted in it, before anything is mounted in the root, which may lie in the tree: else the
+# command would find the host's /dev once more in the tree's build/chroot, and its `rm -rf build` would empty the host's.
+# It is put in its place last, because that may lie in what is hidden: /tmp, /dev/shm.
+mkdir -p "$root/mnt"
+mount --rbind "$tree" "$root/mnt"
 there proc proc /proc
 there tmpfs tmpfs /tmp mode=1777
-for shared in /dev /sys "$tree" ${cache:+"$cache"}; do
+for shared in /dev /sys; do
   mkdir -p "$root$shared"
   mount --rbind "$shared" "$root$shared"
 done
 there tmpfs tmpfs /dev/shm mode=1777
+mkdir -p "$root$tree"
+mount --move "$root/mnt" "$root$tree"
+if [ -n "$cache" ]; then
+  mkdir -p "$root$cache"
+  mount --bind "$cache" "$root$cache"
+fi
 for file in /etc/resolv.conf /etc/hosts; do
   [ ! -e "$file" ] || { rm -f "$root$file" && cp -L "$file" "$root$file"; }
 done

@@ -6,6 +6,7 @@ for the mirror. The real thing is used by the tests of Open MPI 5.0 (mpi-tests/o
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT = str(ROOT / "configure-scripts" / "debian-chroot")
+SCRIPT = "configure-scripts/debian-chroot"
 PROGRAMS = ("env", "sh", "sleep", "cat", "touch", "ls", "true")
 MAKE = r"""#!/usr/bin/bash
 set -e
@@ -35,15 +36,19 @@ echo made >>%(calls)s
 
 
 class Place:
-    """A directory for roots, an archive, and stand-ins in PATH."""
+    """A directory for roots, an archive, and stand-ins in PATH. own_tree: the scripts are a copy, and the roots in its build/."""
 
-    def __init__(self, delay=""):
+    def __init__(self, delay="", own_tree=False):
         self._directory = tempfile.TemporaryDirectory(prefix="mend-chroot.")
         self.path = pathlib.Path(self._directory.name)
         (self.path / "archive/dists/trixie").mkdir(parents=True)
         (self.path / "archive/dists/trixie/InRelease").write_text("x")
         (self.path / "bin").mkdir()
-        self.roots = self.path / "roots"
+        self.tree, self.roots = ROOT, self.path / "roots"
+        if own_tree:
+            self.tree = self.path / "tree"
+            self.roots = self.tree / "build/chroot"
+            shutil.copytree(ROOT / "configure-scripts", self.tree / "configure-scripts")
         self.debootstrap(delay)
 
     def tool(self, name, text):
@@ -59,10 +64,21 @@ class Place:
         calls = self.path / "calls"
         return calls.read_text().count("made") if calls.exists() else 0
 
-    def start(self, *words, **more):
+    def apt_get(self, text):
+        """Gives the root an apt-get, and lets packages be missing."""
+        root = self.roots / "trixie"
+        (root / "usr/bin/apt-get").write_text(f"#!/bin/sh\n{text}\n")
+        (root / "usr/bin/apt-get").chmod(0o755)
+        (root / "var/lib/dpkg/status").write_text("")
+
+    def start(self, *words, mounts="", **more):
+        """mounts: what a shell does before, in a mount name space of its own."""
         environment = {**os.environ, "PATH": f"{self.path}/bin:{os.environ['PATH']}:/usr/sbin", "MEND_CHROOT_DIR": str(self.roots),
                        "MEND_CHROOT_MIRROR": f"file:{self.path}/archive", **more}
-        return subprocess.Popen([SCRIPT, *words], env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command = [str(self.tree / SCRIPT), *words]
+        if mounts:
+            command = ["unshare", "--mount", "/bin/sh", "-ec", f'{mounts}\nexec "$@"', "sh", *command]
+        return subprocess.Popen(command, env=environment, cwd=self.tree, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
     def run(self, *words, **more):
@@ -147,10 +163,7 @@ class Roots(unittest.TestCase):
                 with self.subTest(call=call, mirror=mirror):
                     place = Place()
                     self.assertEqual(place.run("trixie", "--", "true")[0], 0)
-                    root = place.roots / "trixie"
-                    (root / "usr/bin/apt-get").write_text(f'#!/bin/sh\ncase " $* " in *" {call} "*) echo broken; exit 100 ;; esac\n')
-                    (root / "usr/bin/apt-get").chmod(0o755)
-                    (root / "var/lib/dpkg/status").write_text("")  # so that packages are missing
+                    place.apt_get(f'case " $* " in *" {call} "*) echo broken; exit 100 ;; esac')
                     found, out, err = place.run("trixie", "--", "true", MEND_CHROOT_MIRROR=f"file:{place.path}/{mirror}")
                     self.assertEqual((found, out), (status, ""), err)
                     self.assertIn(said, err)
@@ -181,6 +194,25 @@ class Roots(unittest.TestCase):
         self.assertFalse(pathlib.Path("/dev/shm/left").exists())
         status, _, _ = place.run("trixie", "--", "sh", "-c", "exit 7")
         self.assertEqual((status, place.made(), place.mounts()), (7, 1, []))
+
+    def test_no_mounts_are_seen_in_the_trees_own_roots(self):
+        """They were bound with the tree, so that `rm -rf build` in there removed the host's device nodes."""
+        place = Place(own_tree=True)
+        status, out, err = place.run("trixie", "--", "sh", "-c", "set -e; cd build/chroot/trixie; ls -A dev sys proc tmp; "
+                                     "ls -d /dev/null usr/bin/ls; cat /proc/self/mountinfo")
+        self.assertEqual(status, 0, err)
+        listing, mounts = out.split("\n/dev/null\nusr/bin/ls\n")
+        self.assertEqual(listing.split(), ["dev:", "proc:", "sys:", "tmp:"])
+        points = [line.split()[4] for line in mounts.splitlines()]
+        self.assertIn(str(place.tree), points)
+        self.assertEqual([point for point in points if point.startswith(f"{place.tree}/")], [])
+
+    def test_what_is_mounted_in_the_tree_is_there(self):
+        place = Place(own_tree=True)
+        (place.tree / "disk").mkdir()
+        status, out, err = place.run("trixie", "--", "ls", "disk",
+                                     mounts=f"mount -t tmpfs disk {place.tree}/disk; touch {place.tree}/disk/file")
+        self.assertEqual((status, out), (0, "file\n"), err)
 
     def test_killed_while_it_is_made_is_made_again(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
