@@ -56,7 +56,6 @@ chroot_missing() { # SUITE GROUP...: packages of the groups that this root lacks
 chroot_make() { # SUITE: an empty root, in place only when it is whole
   local suite=$1 root=$chroot_directory/$1 half=$chroot_directory/$1.half
   say "making a Debian $suite in $root"
-  rm -rf --one-file-system "$half"
   chroot_answers "$suite" || chroot_impossible "$chroot_mirror does not answer, or has no suite $suite"
   say_run "$chroot_directory/$suite.debootstrap.log" "${chroot_isolated[@]}" debootstrap --variant=minbase "$suite" "$half" "$chroot_mirror" ||
     chroot_failed "$suite" "debootstrap failed"
@@ -81,14 +80,38 @@ chroot_install() { # SUITE PACKAGE...
   rm "$root/unfinished"
 }
 
-# Throws a root away, when nobody works in it any more.
-chroot_discard() { # SUITE WHY
+# chroot_lock KIND DESCRIPTOR FILE WHY: takes the lock, and says once what it waits for, and for whom.
+chroot_lock() {
+  flock --nonblock "$1" "$2" && return
+  say "waiting: $4$(chroot_holder "$2" "$3")"
+  flock "$1" "$2"
+}
+
+# Of the others that have FILE open, the first: who holds the lock or, if that one is gone, what it has started. (The kernel's
+# list of locks names flock, which has ended.)
+chroot_holder() { # DESCRIPTOR FILE
+  local process own=$1
+  exec {own}>&-
+  process=$(find -L /proc/[0-9]*/fd -maxdepth 1 -samefile "$2" 2>/dev/null | cut -d/ -f3 | grep -vx "$$" | sort -n |
+    head -n 1) || true
+  [ -z "$process" ] || printf ' (process %s: %s)' "$process" "$(tr '\0' ' ' 2>/dev/null <"/proc/$process/cmdline")"
+}
+
+# Does something to a root when nobody works in it any more.
+chroot_alone() { # SUITE COMMAND...
   local users
-  say "$2: it is made again"
   exec {users}>"$chroot_directory/$1.users"
-  flock "$users"
-  rm -rf --one-file-system "${chroot_directory:?}/$1"
+  chroot_lock --exclusive "$users" "$chroot_directory/$1.users" "commands still run in $chroot_directory/$1"
+  "${@:2}"
   exec {users}>&-
+}
+
+# A root of which a part is missing must never be taken for one: so it first loses its name, all at once.
+chroot_discard() { # SUITE WHY
+  local root=${chroot_directory:?}/$1
+  say "$2: it is made again"
+  chroot_alone "$1" mv --no-target-directory "$root" "$root.half"
+  rm -rf --one-file-system "$root.half"
 }
 
 # chroot_ensure INSTALL SUITE GROUP...: one at a time; who comes second finds everything there. From then on the root is in use,
@@ -98,8 +121,11 @@ chroot_ensure() {
   shift 2
   mkdir -p "$chroot_directory"
   exec {lock}>"$chroot_directory/$suite.lock"
-  flock "$lock"
+  chroot_lock --exclusive "$lock" "$chroot_directory/$suite.lock" "somebody makes $root or installs in it"
+  rm -rf --one-file-system "$root.half"
   [ ! -e "$root/unfinished" ] || chroot_discard "$suite" "the last installation in $root was not finished"
+  # A command inside may have emptied the tree's build/, and with it its own root.
+  [ ! -d "$root" ] || [ -e "$root/var/lib/dpkg/status" ] || chroot_discard "$suite" "$root is not whole"
   if [ ! -d "$root" ]; then
     [ "$install" = yes ] || die "there is no $root yet, and --no-install was given"
     chroot_make "$suite"
@@ -110,7 +136,7 @@ chroot_ensure() {
     chroot_install "$suite" "${missing[@]}"
   fi
   exec {chroot_users}>"$chroot_directory/$suite.users"
-  flock --shared "$chroot_users"
+  chroot_lock --shared "$chroot_users" "$chroot_directory/$suite.users" "$root is thrown away"
   exec {lock}>&-
 }
 

@@ -191,6 +191,7 @@ class Roots(unittest.TestCase):
         self.assertEqual(status, 0, err)
         self.assertIn((ROOT / "configure-scripts/packages").read_text(), out)
         self.assertTrue(out.endswith("\n.\n"), "the caller's environment is seen")
+        self.assertNotIn("waiting", err)
         self.assertFalse(pathlib.Path("/dev/shm/left").exists())
         status, _, _ = place.run("trixie", "--", "sh", "-c", "exit 7")
         self.assertEqual((status, place.made(), place.mounts()), (7, 1, []))
@@ -214,6 +215,30 @@ class Roots(unittest.TestCase):
                                      mounts=f"mount -t tmpfs disk {place.tree}/disk; touch {place.tree}/disk/file")
         self.assertEqual((status, out), (0, "file\n"), err)
 
+    def test_a_root_that_was_emptied_from_inside_is_made_again(self):
+        place = Place()
+        self.assertEqual(place.run("trixie", "--", "true")[0], 0)
+        shutil.rmtree(place.roots / "trixie/var")
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual((status, place.made()), (0, 2), err)
+        self.assertIn("not whole", err)
+
+    def test_who_waits_says_for_whom(self):
+        place = Place(delay="sleep 1")
+        first = place.start("trixie", "--", "sh", "-c", "echo up; sleep 1")
+        wait_for(lambda: (place.roots / "trixie.half/half").exists())
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual(status, 0, err)
+        self.assertRegex(err, rf"waiting: somebody makes \S*/trixie .*\(process {first.pid}: .*debian-chroot trixie")
+        self.assertEqual(first.stdout.readline(), "up\n")
+        (place.roots / "trixie/unfinished").touch()  # to be thrown away, when the first has left it
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual((status, place.made()), (0, 2), err)
+        self.assertRegex(err, rf"waiting: commands still run in \S*/trixie \(process {first.pid}: ")
+        self.assertEqual(err.count("waiting"), 1, err)
+        self.assertEqual(first.communicate(timeout=20)[0], "")
+        self.assertEqual(first.returncode, 0)
+
     def test_killed_while_it_is_made_is_made_again(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
             place = Place(delay="sleep 1000")
@@ -236,6 +261,22 @@ class Roots(unittest.TestCase):
         status, _, err = place.run("trixie", "--", "true")
         self.assertEqual((status, place.made()), (0, 2), err)
         self.assertIn("not finished", err)
+
+    def test_a_root_that_is_half_thrown_away_is_not_used(self):
+        """`unfinished` was removed with the rest, perhaps first; after an interruption then, what was left was used."""
+        place = Place()
+        self.assertEqual(place.run("trixie", "--", "true")[0], 0)
+        (place.roots / "trixie/unfinished").touch()
+        place.tool("rm", """#!/usr/bin/bash
+for last; do :; done
+[ ! -e "$last/unfinished" ] || { unlink "$last/unfinished"; kill -KILL $PPID; }
+""")
+        self.assertEqual(place.run("trixie", "--", "true")[0], -signal.SIGKILL)
+        (place.path / "bin/rm").unlink()
+        self.assertEqual(place.made(), 1)
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual((status, place.made()), (0, 2), err)
+        self.assertFalse((place.roots / "trixie.half").exists())
 
     def test_what_a_killed_command_started_ends(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
