@@ -31,11 +31,12 @@ chroot_fetch=(/usr/lib/apt/apt-helper -o Acquire::Retries=2 download-file)
 chroot_isolated=(setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child=KILL)
 
 chroot_possible() { # SUITE
-  local tool
+  local tool missing=()
   [ "$(id -u)" = 0 ] || chroot_impossible "this needs root: it makes a Debian $1 and mounts file systems in it"
-  for tool in debootstrap unshare setpriv flock; do
-    command -v "$tool" >/dev/null || die "$tool is missing: apt-get install debootstrap util-linux"
+  for tool in debootstrap unshare setpriv flock dpkg-query apt-config "${chroot_fetch[0]}"; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
   done
+  ((${#missing[@]} == 0)) || chroot_impossible "missing here: ${missing[*]} (of Debian's debootstrap, util-linux, dpkg and apt)"
   unshare --mount --pid --fork true 2>/dev/null ||
     chroot_impossible "this root may not mount: mount and process name spaces are refused (a container without CAP_SYS_ADMIN?)"
   [ -e "/usr/share/debootstrap/scripts/$1" ] || die "debootstrap knows no suite \"$1\""
@@ -53,29 +54,56 @@ chroot_missing() { # SUITE GROUP...: packages of the groups that this root lacks
     sed -n 's/^installed //p' | sort)
 }
 
+# How this machine reaches the mirror, for debootstrap and for the apt in the root, which sees neither our environment nor our
+# /etc/apt. Sets chroot_proxies (NAME=VALUE, which apt minds only where its own options name no proxy) and chroot_apt_options.
+chroot_network() {
+  local scheme name proxy option valid=true
+  # Where the mirror is a snapshot, this machine's apt has been told to take old lists.
+  eval "$(apt-config shell valid Acquire::Check-Valid-Until/b)"
+  chroot_apt_options=(-o "Acquire::Check-Valid-Until=$valid")
+  while read -r option; do
+    chroot_apt_options+=(-o "$option")
+  done < <(apt-config dump --no-empty --format '%f=%v%n' Acquire::http Acquire::https |
+    grep -E '^Acquire::https?::Proxy(::[^=]+)?=')
+  chroot_proxies=(${no_proxy:+"no_proxy=$no_proxy"})
+  for scheme in http https; do
+    name=${scheme}_proxy proxy=
+    eval "$(apt-config shell proxy "Acquire::${scheme}::Proxy")"
+    [ "$proxy" != DIRECT ] || proxy=
+    proxy=${!name:-$proxy}
+    [ -z "$proxy" ] || chroot_proxies+=("$name=$proxy")
+  done
+}
+
 chroot_make() { # SUITE: an empty root, in place only when it is whole
   local suite=$1 root=$chroot_directory/$1 half=$chroot_directory/$1.half
   say "making a Debian $suite in $root"
   chroot_answers "$suite" || chroot_impossible "$chroot_mirror does not answer, or has no suite $suite"
-  say_run "$chroot_directory/$suite.debootstrap.log" "${chroot_isolated[@]}" debootstrap --variant=minbase "$suite" "$half" "$chroot_mirror" ||
-    chroot_failed "$suite" "debootstrap failed"
+  chroot_network
+  say_run "$chroot_directory/$suite.debootstrap.log" env "${chroot_proxies[@]}" "${chroot_isolated[@]}" \
+    debootstrap --variant=minbase "$suite" "$half" "$chroot_mirror" || chroot_failed "$suite" "debootstrap failed"
   # A test machine can lose this root in a power cut and make it again; manuals are not read in it.
   echo force-unsafe-io >"$half/etc/dpkg/dpkg.cfg.d/mend"
   printf 'path-exclude=/usr/share/%s/*\n' doc man locale info >>"$half/etc/dpkg/dpkg.cfg.d/mend"
   mv "$half" "$root"
 }
 
-chroot_install() { # SUITE PACKAGE...
-  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt valid=true
-  say "installing $(($# - 1)) packages in it"
+# chroot_install SUITE [PACKAGE...]: without any, what is there is brought up to date.
+chroot_install() {
+  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt what=(install --no-install-recommends "${@:2}")
+  if (($# > 1)); then
+    say "installing $(($# - 1)) packages in it"
+  else
+    say "bringing $root up to date"
+    what=(dist-upgrade)
+  fi
   # While this file is there, the root is not to be used: dpkg may be anywhere.
   touch "$root/unfinished"
-  chroot_enter "$1" / DEBIAN_FRONTEND=noninteractive apt-get
-  # Where the mirror is a snapshot, this machine's apt has been told to take old lists.
-  eval "$(apt-config shell valid Acquire::Check-Valid-Until/b)"
-  apt=("${chroot_entered[@]}" -o "Acquire::Check-Valid-Until=$valid")
+  chroot_network
+  chroot_enter "$1" / DEBIAN_FRONTEND=noninteractive "${chroot_proxies[@]}" apt-get
+  apt=("${chroot_entered[@]}" "${chroot_apt_options[@]}")
   say_run "$log" "${apt[@]}" update -o APT::Update::Error-Mode=any || chroot_failed "$1" "the package lists could not be fetched"
-  say_run "$log" "${apt[@]}" install -y --no-install-recommends "${@:2}" || chroot_failed "$1" "the packages could not be installed"
+  say_run "$log" "${apt[@]}" -y "${what[@]}" || chroot_failed "$1" "the packages could not be installed"
   "${apt[@]}" clean
   rm "$root/unfinished"
 }
@@ -117,7 +145,7 @@ chroot_discard() { # SUITE WHY
 # chroot_ensure INSTALL SUITE GROUP...: one at a time; who comes second finds everything there. From then on the root is in use,
 # until the last process has gone that inherits the lock.
 chroot_ensure() {
-  local install=$1 suite=$2 root=$chroot_directory/$2 missing lock
+  local install=$1 suite=$2 root=$chroot_directory/$2 missing lock made=no
   shift 2
   mkdir -p "$chroot_directory"
   exec {lock}>"$chroot_directory/$suite.lock"
@@ -127,16 +155,20 @@ chroot_ensure() {
   # A command inside may have emptied the tree's build/, and with it its own root.
   [ ! -d "$root" ] || [ -e "$root/var/lib/dpkg/status" ] || chroot_discard "$suite" "$root is not whole"
   if [ ! -d "$root" ]; then
-    [ "$install" = yes ] || die "there is no $root yet, and --no-install was given"
+    [ "$install" != no ] || die "there is no $root yet, and --no-install was given"
     chroot_make "$suite"
+    made=yes
+  fi
+  if [ "$install" = upgrade ] && [ "$made" = no ]; then
+    chroot_alone "$suite" chroot_install "$suite"
   fi
   mapfile -t missing < <(chroot_missing "$suite" "$@")
   if ((${#missing[@]})); then
-    [ "$install" = yes ] || die "$root lacks ${missing[*]}, and --no-install was given"
+    [ "$install" != no ] || die "$root lacks ${missing[*]}, and --no-install was given"
     chroot_install "$suite" "${missing[@]}"
   fi
   exec {chroot_users}>"$chroot_directory/$suite.users"
-  chroot_lock --shared "$chroot_users" "$chroot_directory/$suite.users" "$root is thrown away"
+  chroot_lock --shared "$chroot_users" "$chroot_directory/$suite.users" "$root is thrown away or brought up to date"
   exec {lock}>&-
 }
 

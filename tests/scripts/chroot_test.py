@@ -223,6 +223,56 @@ class Roots(unittest.TestCase):
         self.assertEqual((status, place.made()), (0, 2), err)
         self.assertIn("not whole", err)
 
+    def test_missing_tools_are_named(self):
+        """They ended in "the mirror does not answer"."""
+        helper = "/usr/lib/apt/apt-helper"
+        for tool in ("debootstrap", "dpkg-query", "apt-config", helper):
+            place = Place()
+            for other in {"bash", "dirname", "basename", "grep", "id", "unshare", "setpriv", "flock", "debootstrap", "dpkg-query",
+                          "apt-config"} - {tool, "debootstrap"}:
+                (place.path / "bin" / other).symlink_to(shutil.which(other))
+            if tool == "debootstrap":
+                (place.path / "bin" / tool).unlink()
+            status, _, err = place.run("trixie", "--", "true", PATH=f"{place.path}/bin",
+                                       mounts=f"/usr/bin/mount --bind /dev/null {helper}" if tool == helper else "")
+            self.assertEqual(status, 125, err)
+            self.assertIn(f"missing here: {tool} (", err)
+            self.assertNotIn("does not answer", err)
+
+    def test_the_proxy_is_taken_along(self):
+        place = Place()
+        configuration = place.path / "apt.conf"
+        configuration.write_text('Acquire::http::Proxy "http://apt.example:1/";\nAcquire::http::Proxy::near.example "DIRECT";\n')
+        none = {"http_proxy": "", "https_proxy": "", "no_proxy": ""}
+        variables = {"http_proxy": "http://env.example:2/", "https_proxy": "http://env.example:3/", "no_proxy": "near.example"}
+        by_apt = {**none, "APT_CONFIG": str(configuration)}
+        place.tool("debootstrap", '#!/bin/sh\necho "proxy $http_proxy $https_proxy $no_proxy."; exit 1\n')
+        for environment, seen in ((variables, "proxy http://env.example:2/ http://env.example:3/ near.example."),
+                                  (by_apt, "proxy http://apt.example:1/  ."), (none, "proxy   .")):
+            self.assertIn(seen, place.run("trixie", "--", "true", **environment)[2])
+        place.debootstrap()
+        self.assertEqual(place.run("trixie", "--", "true", **none)[0], 0)
+        for environment, seen in ((variables, [f"{name}={value}" for name, value in variables.items()]),
+                                  (by_apt, ["-o Acquire::http::Proxy=http://apt.example:1/ ",
+                                            "-o Acquire::http::Proxy::near.example=DIRECT "]),
+                                  (none, [])):
+            place.apt_get('echo "called $* "; env; exit 100')
+            _, _, err = place.run("trixie", "--", "true", **environment)
+            for words in seen:
+                self.assertIn(words, err)
+            self.assertEqual("proxy" in err.lower(), bool(seen), err)
+            (place.roots / "trixie/unfinished").unlink()
+
+    def test_upgrade_brings_what_is_there_up_to_date(self):
+        place = Place()
+        self.assertEqual(place.run("--upgrade", "trixie", "--", "true")[0], 0)  # new: needs none, and has no apt-get here
+        for word in ("update", "dist-upgrade"):
+            place.apt_get(f'case " $* " in *" {word} "*) echo "called $*"; exit 100 ;; esac')
+            status, _, err = place.run("--upgrade", "trixie", "--", "true")
+            self.assertEqual((status, place.made()), (1, 1), err)
+            self.assertIn("called", err)
+            (place.roots / "trixie/unfinished").unlink()
+
     def test_who_waits_says_for_whom(self):
         place = Place(delay="sleep 1")
         first = place.start("trixie", "--", "sh", "-c", "echo up; sleep 1")
