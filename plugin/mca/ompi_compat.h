@@ -83,6 +83,9 @@ constexpr bool kReceiveNamesEndpoint = false;
 constexpr std::uint32_t kExtraFlags = 0;
 #endif
 
+// 6.0 has the help texts of its own parts compiled in and reads no files any more.
+constexpr bool kReadsHelpFiles = OPAL_MAJOR_VERSION < 6;
+
 // Hands a received message to whoever registered `tag`. endpoint may be null where
 // kReceiveNamesEndpoint is false.
 inline void receive_upcall(mca_btl_base_module_t* module, mca_btl_base_endpoint_t* endpoint,

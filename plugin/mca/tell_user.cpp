@@ -1,5 +1,6 @@
 #include "plugin/mca/tell_user.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "plugin/mca/ompi_compat.h"
 
@@ -21,12 +23,47 @@ void write_out(const char* text, std::size_t length) {
   }
 }
 
+constexpr char kHelpFile[] = "help-mpi-btl-mend.txt";
+
+// The text of a topic as the help file beside the component has it, to be freed, or nullptr.
+char* read_topic(const char* topic) noexcept {
+  Dl_info info{};
+  if (dladdr(kHelpFile, &info) == 0 || info.dli_fname == nullptr) return nullptr;
+  const char* slash = std::strrchr(info.dli_fname, '/');
+  const int length = slash == nullptr ? 0 : static_cast<int>(slash + 1 - info.dli_fname);
+  char line[PATH_MAX];
+  std::snprintf(line, sizeof(line), "%.*s%s", length, info.dli_fname, kHelpFile);
+  std::FILE* file = std::fopen(line, "re");
+  if (file == nullptr) return nullptr;
+  char heading[128];
+  std::snprintf(heading, sizeof(heading), "[%s]\n", topic);
+  std::string text;
+  bool found = false;
+  while (std::fgets(line, sizeof(line), file) != nullptr) {
+    if (line[0] == '[') found = std::strcmp(line, heading) == 0;
+    if (found && line[0] != '[' && line[0] != '#') text += line;
+  }
+  std::fclose(file);
+  return text.empty() ? nullptr : strdup(text.c_str());
+}
+
+// A topic with its values filled in, to be freed.
+char* fill_in(const char* topic, std::va_list values) noexcept {
+  char* format = compat::kReadsHelpFiles ? nullptr : read_topic(topic);
+  if (format == nullptr) return opal_show_help_vstring(kHelpFile, topic, 1, values);
+  const std::string bar = std::string(74, '-') + '\n';
+  char text[8192];
+  std::vsnprintf(text, sizeof(text), format, values);
+  std::free(format);
+  return strdup((bar + text + bar).c_str());
+}
+
 }  // namespace
 
 void tell_user(const char* topic, ...) noexcept {
   std::va_list values;
   va_start(values, topic);
-  char* text = opal_show_help_vstring("help-mpi-btl-mend.txt", topic, 1, values);
+  char* text = fill_in(topic, values);
   va_end(values);
   if (text == nullptr) return;
   write_out(text, std::strlen(text));
