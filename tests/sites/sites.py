@@ -13,6 +13,9 @@ import tempfile
 
 import site_common as site
 
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "configure-scripts"
+MODULES = next((p for p in ("/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash") if os.path.exists(p)), "")
+
 
 def prefix(build, program, work):
     """An own prefix, found by the component path DIR:SYSTEM_DEFAULT."""
@@ -38,6 +41,11 @@ def home(build, program, work):
         (components / file.name).symlink_to(file)
     environment = site.clean_environment(HOME=work / "home", **site.through_mend(work / "stats"))
     site.run(["mpirun", "-np", "2", program], environment=environment)
+    site.traffic(work / "stats")
+    for old in work.glob("stats.*"):
+        old.unlink()
+    script = work / "prefix/share/mend/slurm-job.sh"  # without a prefix, it must not hide this directory
+    site.run(["bash", str(script), "-np", "2", program], environment={**environment, "MEND_PREFIX": str(work / "nothing")})
 
 
 def params(build, program, work):
@@ -70,13 +78,12 @@ def params(build, program, work):
 
 def module(build, program, work):
     """The environment module, loaded by environment-modules (or Lmod) in a shell of its own."""
-    init = next((p for p in ("/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash") if os.path.exists(p)), None)
-    if init is None:
+    if not MODULES:
         print("skipped: environment-modules is not installed")
         sys.exit(77)
     site.install(build, work / "prefix")
     environment = site.clean_environment(**site.through_mend(work / "stats"))
-    script = f"""set -e; source {init}; module use {work}/prefix/share/modulefiles; module load mend
+    script = f"""set -e; source {MODULES}; module use {work}/prefix/share/modulefiles; module load mend
         test "$MEND_PREFIX" = {work}/prefix; test "$(command -v softhcactl)" = {work}/prefix/bin/softhcactl
         mpirun -np 2 {program}; module unload mend; test -z "${{MEND_PREFIX:-}}" """
     site.run(script, environment=environment, shell=True)
@@ -96,6 +103,56 @@ def pbs(build, program, work):
     output = site.run(["bash", str(script)], environment=environment, cwd="/")
     if "locked memory limit" not in output:
         site.fail(f"the job script does not say the memlock limit:\n{output}")
+
+
+def exports(_, __, work):
+    """What the job scripts tell Open MPI and PMIx, with and without a component in the prefix."""
+    (work / "bin").mkdir()
+    (work / "bin/mpirun").write_text("#!/bin/sh\nexec env\n")
+    (work / "bin/mpirun").chmod(0o755)
+    (work / "with/lib/openmpi").mkdir(parents=True)
+    (work / "nodes").write_text("localhost\n")
+    own = site.run(["pkg-config", "--variable=libdir", "pmix"]).strip() + "/pmix" if site.major() >= 5 else None  # 4.1 needs none
+    path, pmix = "OMPI_MCA_mca_base_component_path", "PMIX_MCA_pmix_mca_base_component_path"
+    for prefix_name, given, told in (("with", {path: "/site"}, (f"{work}/with/lib/openmpi:SYSTEM_DEFAULT", own)),
+                                     ("without", {}, ("SYSTEM_DEFAULT:USER_DEFAULT", own)),
+                                     ("without", {path: "/site", pmix: "/site/pmix"}, ("/site", "/site/pmix"))):
+        environment = site.clean_environment(
+            PATH=f"{work}/bin:{os.environ['PATH']}", MEND_PREFIX=work / prefix_name, PROGRAM="x", PBS_NODEFILE=work / "nodes",
+            PBS_O_WORKDIR=work, **given)
+        for name in ("slurm-job.sh", "pbs-job.sh"):
+            shown = site.run(["bash", str(SCRIPTS / name), "x"], environment=environment).splitlines()
+            seen = dict(line.split("=", 1) for line in shown if line.startswith((f"{path}=", f"{pmix}=")))
+            if (seen.get(path), seen.get(pmix)) != told:
+                site.fail(f"{name} exports {seen}, want {told}")
+
+
+def inside(build, program, work):
+    """A component in (a copy of) Open MPI's own directory: the job scripts and, where there is one, the module find it."""
+    site.install(build, work / "prefix")
+    told = site.run(["ompi_info", "--parsable", "--path", "pkglibdir"], environment=site.clean_environment())
+    own, installed = work / "own", work / "prefix/lib/openmpi"
+    own.mkdir()
+    for file in [*pathlib.Path(told.split(":")[2].strip()).iterdir(), installed / "libsofthca.so"]:
+        (own / file.name).symlink_to(file.resolve())
+    for name in ("mca_btl_mend.so", "help-mpi-btl-mend.txt"):
+        (installed / name).rename(own / name)
+    shutil.rmtree(installed)
+    (work / "nodes").write_text("localhost\nlocalhost\n")
+    environment = site.clean_environment(
+        OPAL_PKGLIBDIR=own, MEND_PREFIX=work / "prefix", PROGRAM=program, PBS_NODEFILE=work / "nodes", PBS_O_WORKDIR=work,
+        **site.through_mend(work / "stats"))
+    scripts = work / "prefix/share/mend"
+    commands = [f"bash {scripts}/slurm-job.sh -np 2 {program}", f"bash {scripts}/pbs-job.sh"]
+    if MODULES:
+        commands.append(f"source {MODULES}; module use {work}/prefix/share/modulefiles; module load mend; mpirun -np 2 {program}")
+    for command in commands:
+        for old in work.glob("stats.*"):
+            old.unlink()
+        output = site.run(command, environment=environment, shell=True)
+        site.traffic(work / "stats")
+        if "bad prefix" in output or "component_path" in output:
+            site.fail(f"PMIx complains of Open MPI's path: {command}\n{output}")
 
 
 def system(build, _, work):
@@ -125,7 +182,7 @@ def launcher(build, program, work):
         site.traffic(work / "stats")
 
 
-CASES = {case.__name__: case for case in (prefix, launcher, home, params, module, pbs, system)}
+CASES = {case.__name__: case for case in (prefix, launcher, home, params, module, pbs, exports, inside, system)}
 
 
 def main():
@@ -133,7 +190,7 @@ def main():
     work = pathlib.Path(tempfile.mkdtemp(prefix=f"mend-{sys.argv[1]}."))
     try:
         case(build, program, work)
-        if case is not system:
+        if case not in (exports, system):
             print(f"{site.traffic(work / 'stats')} bytes went through mend")
     finally:
         shutil.rmtree(work, ignore_errors=True)
