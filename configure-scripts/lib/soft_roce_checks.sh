@@ -23,7 +23,8 @@ check_software() {
       lacks software "the program $tool" "apt-get install $package"
     fi
   done
-  if compgen -G '/usr/lib*/*/libibverbs/librxe-rdmav*.so' >/dev/null || compgen -G '/usr/lib*/libibverbs/librxe-rdmav*.so' >/dev/null; then
+  if compgen -G '/usr/lib*/*/libibverbs/librxe-rdmav*.so' >/dev/null ||
+    compgen -G '/usr/lib*/libibverbs/librxe-rdmav*.so' >/dev/null; then
     fine software "libibverbs has the driver of soft-RoCE"
   else
     lacks software "libibverbs' driver for soft-RoCE" "apt-get install ibverbs-providers"
@@ -31,10 +32,13 @@ check_software() {
 }
 
 check_module() {
+  local load="modprobe rdma_rxe; for every boot: echo rdma_rxe >/etc/modules-load.d/rdma_rxe.conf"
   if [ -d /sys/module/rdma_rxe ]; then
     fine module "rdma_rxe is loaded"
+  elif ! command -v modinfo >/dev/null; then
+    lacks module "rdma_rxe is not loaded; without modinfo (package kmod) nobody knows whether this kernel has it" "$load"
   elif modinfo rdma_rxe >/dev/null 2>&1; then
-    lacks module "rdma_rxe is not loaded" "modprobe rdma_rxe; for every boot: echo rdma_rxe >/etc/modules-load.d/rdma_rxe.conf"
+    lacks module "rdma_rxe is not loaded" "$load"
   else
     lacks module "this kernel ($(uname -r)) has no rdma_rxe; in a container the host's kernel counts" \
       "apt-get install linux-image-amd64 and boot it, or use virtual machines: docs/soft-roce.md"
@@ -42,10 +46,12 @@ check_module() {
 }
 
 check_device() {
+  local interfaces
+  interfaces=$(ls /sys/class/net)
   if [ -z "$netdev" ]; then
-    lacks device "no default route, so no interface to choose" "--netdev NAME; interfaces: $(ls /sys/class/net | tr '\n' ' ')"
+    lacks device "no default route, so no interface to choose" "--netdev NAME; interfaces: ${interfaces//$'\n'/ }"
   elif [ ! -e "/sys/class/net/$netdev" ]; then
-    lacks device "there is no interface $netdev" "--netdev NAME; interfaces: $(ls /sys/class/net | tr '\n' ' ')"
+    lacks device "there is no interface $netdev" "--netdev NAME; interfaces: ${interfaces//$'\n'/ }"
   elif [ ! -e "$sys/$device" ]; then
     lacks device "$netdev has no soft-RoCE device" "rdma link add $device type rxe netdev $netdev"
   else
@@ -64,29 +70,45 @@ check_port() {
   fi
 }
 
-# What mend prefers: an IPv4 address makes a routable GID, an fe80:: one reaches the same segment only.
+# gid_kind TYPE GID: its place in the order in which mend prefers them (plugin/verbs/gid.cpp), and how a person writes it.
+gid_kind() {
+  local end=${2#0000:0000:0000:0000:0000:ffff:} ipv4=''
+  [ "$end" = "$2" ] || ipv4=$((16#${end:0:2})).$((16#${end:2:2})).$((16#${end:5:2})).$((16#${end:7:2}))
+  case $1/$ipv4/$2 in
+    */0000:0000:0000:0000:0000:0000:0000:0000) echo 0 ;;
+    "RoCE v2"/169.254.*) echo "2 $ipv4" ;;
+    "RoCE v2"//fe[89ab]?:*) echo "2 $2" ;;
+    "RoCE v2"//*) echo "3 $2" ;;
+    "RoCE v2"/*) echo "4 $ipv4" ;;
+    *) echo "1 $2" ;;
+  esac
+}
+
 check_gid() {
-  local file type gid best='' fallback=''
-  for file in "$sys/$device/ports/1/gids/"*; do # a thousand of them, nearly all empty: no program is started for one
-    read -r gid <"$file" || continue
-    [ "$gid" = 0000:0000:0000:0000:0000:0000:0000:0000 ] && continue
-    type=$(cat "$sys/$device/ports/1/gid_attrs/types/${file##*/}" 2>/dev/null || true)
-    case $type/$gid in
-      "RoCE v2"/0000:0000:0000:0000:0000:ffff:*) best=${best:-"index ${file##*/}, ${gid#0000:0000:0000:0000:0000:}"} ;;
-      *) fallback=${fallback:-"index ${file##*/}, $gid"} ;;
-    esac
+  local index type gid rank text best=0 what='' remedy="ip addr add ADDRESS/BITS dev $netdev"
+  for ((index = 0; index < 1024; index++)); do # nearly all are empty: no program is started for those
+    [ -e "$sys/$device/ports/1/gids/$index" ] || break
+    read -r gid <"$sys/$device/ports/1/gids/$index" || continue
+    [ "$gid" != 0000:0000:0000:0000:0000:0000:0000:0000 ] || continue
+    type=$(cat "$sys/$device/ports/1/gid_attrs/types/$index" 2>/dev/null || true)
+    read -r rank text <<<"$(gid_kind "$type" "$gid")"
+    if ((rank > best)); then best=$rank what="index $index, $text"; fi
   done
-  if [ -n "$best" ]; then fine gid "RoCE v2 with an IPv4 address: $best"; else
-    lacks gid "no GID with an IPv4 address (${fallback:-none at all})" "ip addr add ADDRESS/BITS dev $netdev"
-  fi
+  case $best in
+    4) fine gid "RoCE v2 with an IPv4 address: $what" ;;
+    3) note gid "RoCE v2 with a global IPv6 address only: $what. Every host needs one then" ;;
+    2) note gid "link-local addresses only, which no router passes on: $what. To reach further: $remedy" ;;
+    1) note gid "RoCE v1 only, which no router passes on: $what" ;;
+    *) lacks gid "no GID at all" "$remedy" ;;
+  esac
 }
 
 # Headers of RoCE v2 take some 80 bytes of a frame; the RDMA MTU is the next power of two below the rest.
 check_mtu() {
-  local mtu
+  local mtu larger="ip link set $netdev mtu 4200 (where every switch between allows it)"
   mtu=$(<"/sys/class/net/$netdev/mtu")
   if ((mtu >= 4200)); then fine mtu "$mtu bytes: RDMA MTU 4096"; else
-    note mtu "$mtu bytes: RDMA MTU $((mtu >= 2200 ? 2048 : mtu >= 1100 ? 1024 : 512)). With ip link set $netdev mtu 4200 (where every switch between allows it) 4096"
+    note mtu "$mtu bytes: RDMA MTU $((mtu >= 2200 ? 2048 : mtu >= 1100 ? 1024 : 512)). With $larger 4096"
   fi
 }
 
@@ -96,19 +118,38 @@ check_permissions() {
     [ -e "$node" ] || continue
     some=1
     if [ -r "$node" ] && [ -w "$node" ]; then fine permission "$node"; else
-      lacks permission "$node is not yours to open" "apt-get install rdma-core (its udev rules), or add yourself to the group of $node"
+      lacks permission "$node is not yours to open" \
+        "apt-get install rdma-core (its udev rules), or add yourself to the group of $node"
     fi
   done
-  ((some)) || lacks permission "there is no /dev/infiniband/uverbs*" "modprobe ib_uverbs; in a container: --device=/dev/infiniband"
+  ((some)) || lacks permission "there is no /dev/infiniband/uverbs*" \
+    "it comes with a device and the module ib_uverbs (modprobe ib_uverbs); in a container: --device=/dev/infiniband"
 }
 
+# CAP_IPC_LOCK is bit 14. The kernel's RDMA wants it of the host's root: root of a user namespace (rootless containers),
+# whose map of users is not the whole one, has the bit and is held to the limit all the same.
+may_lock_all() {
+  local name value
+  grep -q ' 4294967295$' /proc/self/uid_map || return 1
+  while read -r name value; do
+    if [ "$name" = CapEff: ]; then
+      (((16#$value >> 14) & 1)) && return 0
+    fi
+  done </proc/self/status
+  return 1
+}
+
+# The limit is that of each process. What mend locks of its own stays below 1 GiB with hundreds of peers (mend-info size);
+# the buffers of large messages come on top of it, and only the application knows how large they are: hence the note.
 check_memlock() {
-  local limit
+  local limit enough=$((1024 * 1024)) # KiB
   limit=$(ulimit -l)
   if [ "$limit" = unlimited ]; then
     fine memlock "unlimited"
-  elif [ "$(id -u)" = 0 ]; then
-    fine memlock "$limit KiB, which root is not held to"
+  elif may_lock_all; then
+    fine memlock "$limit KiB, which this user is not held to (CAP_IPC_LOCK)"
+  elif ((limit >= enough)); then
+    note memlock "$limit KiB may be locked per process: plenty for mend, but buffers of large messages are locked as well"
   else
     lacks memlock "$limit KiB may be locked" \
       "echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf, log in again (Slurm: LimitMEMLOCK=infinity)"
