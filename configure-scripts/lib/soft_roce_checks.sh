@@ -156,24 +156,51 @@ check_memlock() {
   fi
 }
 
-# Only root can read the rules; RoCE v2 is UDP to port 4791.
+# firewall_verdict NETDEV: reads rules, prints what they do with RoCE v2, UDP to port 4791: open, refused CHAIN or unsure.
+firewall_verdict() { awk -v netdev="$1" -f "$mend_root/configure-scripts/lib/firewall.awk"; }
+
+# firewall_remedy RULES [KIND FAMILY TABLE CHAIN]: in front of all rules, since behind a final drop it would have no effect.
+firewall_remedy() {
+  local chain="${*:3}" iptables="iptables -I INPUT -p udp --dport 4791 -j ACCEPT"
+  case ${2:-}/$1 in
+    */*ufw-user-input*) echo "ufw allow 4791/udp" ;;
+    iptables/*) echo "$iptables (and keep it, with iptables-persistent say)" ;;
+    nft/*) echo "nft insert rule $chain udp dport 4791 accept (and the same in /etc/nftables.conf)" ;;
+    *) echo "ufw allow 4791/udp, or $iptables, or nft insert rule FAMILY TABLE CHAIN udp dport 4791 accept" ;;
+  esac
+}
+
+check_firewalld() {
+  if firewall-cmd --query-port=4791/udp >/dev/null 2>&1; then fine firewall "firewalld lets UDP 4791 in"; else
+    lacks firewall "firewalld is active" "firewall-cmd --add-port=4791/udp --permanent; firewall-cmd --reload"
+  fi
+}
+
 check_firewall() {
-  local rules=''
+  local rules='' more looked='' tools='' tool verdict rest
   if command -v firewall-cmd >/dev/null && firewall-cmd --state >/dev/null 2>&1; then
-    if firewall-cmd --query-port=4791/udp >/dev/null 2>&1; then fine firewall "firewalld lets UDP 4791 in"; else
-      lacks firewall "firewalld is active" "firewall-cmd --add-port=4791/udp --permanent; firewall-cmd --reload"
-    fi
+    check_firewalld
     return
   fi
-  if command -v nft >/dev/null; then rules=$(nft list ruleset 2>/dev/null || true); fi
-  if [ -z "$rules" ] && command -v iptables-save >/dev/null; then rules=$(iptables-save 2>/dev/null || true); fi
-  if [ -z "$rules" ] && [ "$(id -u)" != 0 ]; then
+  for tool in "nft list ruleset" iptables-save; do # the older kind of iptables is not among what nft lists
+    command -v "${tool%% *}" >/dev/null || continue
+    tools+=${tools:+, }$tool
+    # shellcheck disable=SC2086
+    if more=$($tool 2>/dev/null); then looked=yes rules+=$more$'\n'; fi
+  done
+  if [ -z "$tools" ]; then
+    note firewall "cannot look: neither nft nor iptables is installed; UDP port 4791 must be let in between hosts"
+  elif [ -z "$looked" ] && [ "$(id -u)" != 0 ]; then
     note firewall "only root can look; UDP port 4791 must be let in between hosts"
-  elif grep -q 4791 <<<"$rules"; then
-    note firewall "there are rules about port 4791; it must be let in"
-  elif grep -Eq 'hook input.*policy drop|^:INPUT DROP|reject with|-j REJECT' <<<"$rules"; then
-    lacks firewall "there are rules that refuse, and none for UDP port 4791" "let it in, with nft: add rule inet filter input udp dport 4791 accept"
+  elif [ -z "$looked" ]; then
+    note firewall "cannot look: no answer from $tools; UDP port 4791 must be let in between hosts"
   else
-    fine firewall "no rule refuses UDP port 4791"
+    read -r verdict rest <<<"$(firewall_verdict "$netdev" <<<"$rules" || echo unsure)"
+    # shellcheck disable=SC2086
+    case $verdict in
+      open) fine firewall "no rule refuses UDP port 4791" ;;
+      refused) lacks firewall "UDP port 4791 is refused ($rest)" "$(firewall_remedy "$rules" $rest)" ;;
+      *) note firewall "there are rules that may refuse UDP port 4791; if they do: $(firewall_remedy "$rules")" ;;
+    esac
   fi
 }
