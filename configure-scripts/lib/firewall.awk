@@ -135,6 +135,6 @@ END {
     if (judged == "refused") verdict = "refused " inputs[number]
     else if (judged == "unsure") verdict = judged
   }
-  sub(/nft ip filter INPUT$/, "iptables ip filter INPUT", verdict) # nft lists what iptables-nft made; nobody else shouts
+  sub(/nft ip filter INPUT$/, "iptables ip filter INPUT", verdict) # iptables-nft made it
   print verdict
 }
