@@ -95,6 +95,7 @@ class Connection {
   void start_replay(const Action& action);
   void give_up(const Action& action);
   void pronounce(GiveUpReason reason, std::string text);
+  bool own_fault(GiveUpReason reason) const;
   bool hears_somebody() const;
   bool hears() const;
   void probe(const Action& action);

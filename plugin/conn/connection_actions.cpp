@@ -8,6 +8,7 @@
 #include "ops/recv_pool.h"
 #include "plugin/conn/connection.h"
 #include "plugin/conn/control_plane.h"
+#include "plugin/conn/error_policy.h"
 #include "plugin/conn/raise_max.h"
 #include "plugin/verbs/bare.h"
 #include "plugin/verbs/gid.h"
@@ -294,14 +295,20 @@ void Connection::give_up(const Action& action) {
 // Where a job survives losses, who is reported first is taken for dead by everybody and ended, so
 // the processes that a faulty port cuts off must not be the first to report. One that hears nobody
 // else may be cut off itself, one that was refused is given up by the other. Connections without
-// traffic are asked: their silence means nothing.
+// traffic are asked: their silence means nothing. Of the two ends of a path the follower always
+// waits for longer: if only that path is gone, the end of one process will do.
 void Connection::pronounce(GiveUpReason reason, std::string text) {
+  if (!plane_.params().survives_losses) return plane_.report_give_up(peer_, std::move(text));
+  if (own_fault(reason)) return plane_.report_own_end(std::move(text));
   const auto innocent = [this, reason] {
-    return !plane_.params().survives_losses ||
-           (reason != GiveUpReason::PeerRejected && hears_somebody());
+    return reason != GiveUpReason::PeerRejected && hears_somebody();
   };
-  const auto report = [this, text = std::move(text)] { plane_.report_give_up(peer_, text); };
-  if (innocent()) return report();
+  const TimeNs turn = fsm_.role == Role::Leader ? 0 : kReportMargin;
+  const auto report_after = [this, text = std::move(text)](TimeNs pause) {
+    plane_.service().arm(monotonic_now() + pause,
+                         [this, text] { plane_.report_give_up(peer_, text); });
+  };
+  if (innocent()) return report_after(turn);
   plane_.each_connection([](Connection& other) {
     if (other.in_use()) other.post(simple_event(EventKind::Submit));
   });
@@ -309,11 +316,18 @@ void Connection::pronounce(GiveUpReason reason, std::string text) {
   // that hear nobody else, one stays.
   const FsmConfig& config = *fsm_.config;
   const TimeNs noticed = config.heartbeat * (config.heartbeat_misses + 1);
-  const TimeNs margin = (fsm_.role == Role::Leader ? 1 : 2) * kReportMargin;
-  plane_.service().arm(monotonic_now() + noticed, [this, innocent, report, margin] {
-    if (innocent()) return report();
-    plane_.service().arm(monotonic_now() + margin, report);
+  plane_.service().arm(monotonic_now() + noticed, [innocent, report_after, turn] {
+    report_after(innocent() ? turn : 2 * kReportMargin + turn);
   });
+}
+
+// What this process' own device or memory refuses is no fault of the peer's.
+bool Connection::own_fault(GiveUpReason reason) const {
+  if (home_.rail->lost() || reason == GiveUpReason::FenceFailed) return true;
+  const int status = last_status_.load(std::memory_order_relaxed);
+  if (reason != GiveUpReason::LocalError || status <= 0) return false;
+  const FaultClass fault = policy_of(static_cast<ibv_wc_status>(status));
+  return fault == FaultClass::LocalFault || fault == FaultClass::NotRepairable;
 }
 
 bool Connection::hears_somebody() const {

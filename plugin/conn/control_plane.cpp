@@ -238,6 +238,19 @@ void ControlPlane::report_give_up(Peer& peer, std::string text) {
   ask_attention();
 }
 
+void ControlPlane::report_own_end(std::string text) {
+  const std::lock_guard guard(mutex_);
+  if (std::exchange(own_end_, true)) return;
+  gave_up_.emplace_back(nullptr, std::move(text));
+  ask_attention();
+}
+
+Peer* ControlPlane::find_peer(std::uint32_t jobid, std::uint32_t rank) const {
+  const std::lock_guard guard(mutex_);
+  const auto known = by_name_.find(name_key(jobid, rank));
+  return known == by_name_.end() ? nullptr : known->second;
+}
+
 void ControlPlane::report_warning(std::string text) {
   const std::lock_guard guard(mutex_);
   warnings_.push_back(std::move(text));

@@ -73,7 +73,9 @@ class ControlPlane {
   // Worker thread. Reap what has lingered, refill what was taken: now, or when recovery is over.
   void tend_pool(RailUnit& unit);
   void tend_pool_soon(RailUnit& unit);
+  Peer* find_peer(std::uint32_t jobid, std::uint32_t rank) const;  // any thread; null: no peer
   void report_give_up(Peer& peer, std::string text);
+  void report_own_end(std::string text);  // this process cannot go on
   void report_warning(std::string text);
 
   // For the transport.
@@ -146,10 +148,11 @@ class ControlPlane {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<std::uint64_t, Peer*> by_boot_;
-  std::map<std::uint64_t, Peer*> by_name_;    // jobid << 32 | rank
-  std::map<std::uint32_t, Unknown> unknown_;  // by rank, the latest request of each
-  std::vector<std::uint32_t> unknown_new_;    // not yet reported upwards
-  std::vector<std::pair<Peer*, std::string>> gave_up_;
+  std::map<std::uint64_t, Peer*> by_name_;              // jobid << 32 | rank
+  std::map<std::uint32_t, Unknown> unknown_;            // by rank, the latest request of each
+  std::vector<std::uint32_t> unknown_new_;              // not yet reported upwards
+  std::vector<std::pair<Peer*, std::string>> gave_up_;  // null: this process itself
+  bool own_end_ = false;                                // was reported
   std::vector<std::string> warnings_;
   std::map<std::pair<std::uint8_t, std::uint32_t>, QpUser> qp_users_;  // by rail and QP number
   std::mt19937_64 random_;

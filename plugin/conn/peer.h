@@ -27,6 +27,8 @@ class Peer {
   std::vector<Connection*> connections;          // index k
   std::array<Connection*, kMaxRails> by_home{};  // by home rail of this process
   std::atomic<bool> gave_up{false};
+  // What the layer above keeps about this peer, by home rail; its own, and its to set.
+  std::array<std::atomic<void*>, kMaxRails> upper{};
 };
 
 }  // namespace mend::conn

@@ -172,6 +172,15 @@ void Transport::give_up_peer(Peer* peer) {
   for (Connection* connection : peer->connections) connection->give_up_peer();
 }
 
+void Transport::give_up_process(std::uint32_t jobid, std::uint32_t rank) {
+  if (Peer* peer = impl_->plane->find_peer(jobid, rank)) give_up_peer(peer);
+}
+
+bool Transport::ever_used(const Peer* peer) const {
+  return std::any_of(peer->connections.begin(), peer->connections.end(),
+                     [](const Connection* connection) { return connection->ever_used(); });
+}
+
 bool Transport::reaches(const Peer* peer, RailId home_rail) const {
   return peer->by_home[home_rail.value] != nullptr;
 }

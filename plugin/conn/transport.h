@@ -56,7 +56,8 @@ struct Upcalls {
   // the Poller, with nothing in between.
   ops::DeliverFn receive = nullptr;
   // Giving up on a peer: once per peer, after max_outage or at a fault that cannot be repaired.
-  // text is the reason for a person.
+  // text is the reason for a person. peer null: it is this process that cannot go on, in a job that
+  // goes on without lost processes; once.
   void (*gave_up)(void* context, Peer* peer, const std::string& text) = nullptr;
   // A peer that was not added has asked for a connection: the layer above looks its modex up and
   // calls add_peer. Optional.
@@ -117,6 +118,10 @@ class Transport {
   // The layer above goes on without the peer: whatever is or will be submitted to it is called back
   // as failed, nothing is said. Any thread.
   void give_up_peer(Peer* peer);
+  // The same by name, for a process that the runtime says has ended; nothing if it is no peer.
+  void give_up_process(std::uint32_t jobid, std::uint32_t rank);
+  // Whether a connection to the peer has ever been active. Any thread.
+  bool ever_used(const Peer* peer) const;
   bool reaches(const Peer* peer, RailId home_rail) const;  // over at least one rail it is true
   ops::Channel& channel(
       Peer* peer, RailId home_rail);  // the connection that home rail's module uses for this peer

@@ -18,9 +18,11 @@ using conn::kSecond;
 using conn::MsgType;
 
 constexpr TimeNs kStep = 10 * kMillisecond;
-// heartbeat_interval x (heartbeat_misses + 1) of the options below, and the margins of the roles.
+// heartbeat_interval x (heartbeat_misses + 1) of the options below; and who hears nobody waits so
+// long, by its role towards the lost process. Who hears somebody waits for its turn only.
 constexpr TimeNs kNoticed = 2 * kSecond;
-constexpr TimeNs kLeader = kNoticed + 1 * kSecond, kFollower = kNoticed + 2 * kSecond;
+constexpr TimeNs kLeader = kNoticed + 2 * kSecond, kFollower = kNoticed + 3 * kSecond;
+constexpr TimeNs kLeadersTurn = 0, kFollowersTurn = 1 * kSecond;
 
 Options goes_on(std::size_t nodes, bool survives = true) {
   Options options;
@@ -94,7 +96,7 @@ void expect_waits(const std::vector<TimeNs>& at_once, const std::vector<TimeNs>&
 TEST(Verdict, WhoIsCutOffReportsLast) {
   const auto at_once = cut_off(goes_on(3, false), 0);
   const auto waited = cut_off(goes_on(3), 0);
-  expect_waits(at_once, waited, {kLeader, 0, 0});
+  expect_waits(at_once, waited, {kLeader, kFollowersTurn, kFollowersTurn});
   EXPECT_GT(waited[0], waited[1]);
   EXPECT_GT(waited[0], waited[2]);
 }
@@ -102,7 +104,7 @@ TEST(Verdict, WhoIsCutOffReportsLast) {
 TEST(Verdict, WhoIsCutOffReportsLastAsFollowerToo) {
   const auto at_once = cut_off(goes_on(3, false), 2);
   const auto waited = cut_off(goes_on(3), 2);
-  expect_waits(at_once, waited, {0, 0, kFollower});
+  expect_waits(at_once, waited, {kLeadersTurn, kLeadersTurn, kFollower});
   EXPECT_GT(waited[2], waited[0]);
   EXPECT_GT(waited[2], waited[1]);
 }
@@ -128,7 +130,7 @@ TEST(Verdict, WhoIsCutOffReportsLastAlsoAmongIdleProcesses) {
     const auto at_once = cut_off(options, node, 25 * kSecond);
     options.params.survives_losses = true;
     const auto waited = cut_off(options, node, 25 * kSecond);
-    std::vector<TimeNs> waits(3, kNoticed);
+    std::vector<TimeNs> waits(3, kNoticed + (node == 0 ? kFollowersTurn : kLeadersTurn));
     waits[node] = node == 0 ? kLeader : kFollower;
     expect_waits(at_once, waited, waits);
     for (std::size_t other = 0; other < 3; ++other) {
@@ -187,7 +189,55 @@ TEST(Verdict, WhoWasRefusedWaits) {
   const auto at_once = play(false);
   const auto waited = play(true);
   EXPECT_EQ(waited[2], kNever) << "it lost nobody";
-  expect_waits({at_once[0], at_once[1]}, {waited[0], waited[1]}, {kLeader, 0});
+  expect_waits({at_once[0], at_once[1]}, {waited[0], waited[1]}, {kLeader, kFollowersTurn});
+}
+
+// Nothing but the way between two is gone: both hear the third, and the end of one will do.
+TEST(Verdict, OfTwoWhoBothHearOthersOneReportsFirst) {
+  const auto play = [](bool survives) {
+    World world(goes_on(3, survives));
+    connect(world);
+    world.tap().on_request = [](const Request& request) {
+      return request.node + request.peer == 1 ? Fate::LoseRequest : Fate::Pass;
+    };
+    world.tap().on_datagram = [](std::size_t, const conn::CtlMessage& sent) {
+      return UdFate{sent.src_rank + sent.dst_rank == 1 ? 0u : 1u, 0, 0};
+    };
+    all_to_all(world, [](std::size_t, std::size_t) { return true; });
+    for (int i = 1; i < 20; ++i)
+      world.at(static_cast<TimeNs>(i) * 500 * kMillisecond, [&] {
+        world.traffic().send(0, 2, 16);
+        world.traffic().send(1, 2, 16);
+        world.traffic().send(2, 0, 16);
+        world.traffic().send(2, 1, 16);
+      });
+    return first_reports(world, 12 * kSecond);
+  };
+  const auto at_once = play(false), waited = play(true);
+  EXPECT_EQ(waited[2], kNever) << "it lost nobody";
+  expect_waits({at_once[0], at_once[1]}, {waited[0], waited[1]}, {kLeadersTurn, kFollowersTurn});
+}
+
+// The peers are as well as before; reporting them would end the whole job but for this process.
+TEST(Verdict, WhoseOwnDeviceIsDeadReportsItselfAndNobodyElse) {
+  World world(goes_on(3));
+  connect(world);
+  ASSERT_TRUE(world.fabric().add_faults("device-fatal:rank=1:at=1ms"));
+  world.run_for(2 * kMillisecond);
+  all_to_all(world, [](std::size_t, std::size_t) { return true; });
+  world.run_for(1 * kSecond);
+  EXPECT_EQ(world.fabric().fault_hits("device-fatal"), 1u);
+  ASSERT_EQ(world.own_ends(1).size(), 1u);
+  EXPECT_NE(world.own_ends(1)[0].find("DEVICE_FATAL"), std::string::npos) << world.own_ends(1)[0];
+  world.run_for(20 * kSecond);
+  EXPECT_TRUE(world.gave_up(1).empty()) << world.gave_up(1)[0];
+  EXPECT_EQ(world.own_ends(1).size(), 1u);
+  for (const std::size_t other : {0u, 2u}) {
+    EXPECT_TRUE(world.own_ends(other).empty());
+    ASSERT_EQ(world.gave_up(other).size(), 1u) << "that one, which nobody ended here";
+    EXPECT_NE(world.gave_up(other)[0].find("-> 1 on"), std::string::npos)
+        << world.gave_up(other)[0];
+  }
 }
 
 // Whom the runtime has ended meanwhile is no news any more.

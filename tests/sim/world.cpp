@@ -100,9 +100,10 @@ void World::create_node(const conn::Params& params) {
   conn::Upcalls upcalls;
   upcalls.context = &upcalls_.emplace_back(UpcallContext{this, index});
   upcalls.receive = &World::on_receive;
-  upcalls.gave_up = [](void* context, conn::Peer*, const std::string& text) {
+  upcalls.gave_up = [](void* context, conn::Peer* lost, const std::string& text) {
     const auto* self_context = static_cast<UpcallContext*>(context);
-    self_context->world->nodes_[self_context->node].gave_up.push_back(text);
+    Node& self_node = self_context->world->nodes_[self_context->node];
+    (lost != nullptr ? self_node.gave_up : self_node.own_ends).push_back(text);
   };
   auto made = conn::Transport::create_on(std::move(devices), params, self, upcalls, *node.host);
   if (!made) {

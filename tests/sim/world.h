@@ -56,6 +56,8 @@ class World {
   std::int64_t sum(const char* name) const;  // over all nodes
   bool percent(unsigned chance) { return random_() % 100 < chance; }
   const std::vector<std::string>& gave_up(std::size_t node) const { return nodes_[node].gave_up; }
+  // What it said when it gave up on itself.
+  const std::vector<std::string>& own_ends(std::size_t node) const { return nodes_[node].own_ends; }
 
   void introduce(std::size_t a, std::size_t b);
   void at(TimeNs delay, std::function<void()> what);
@@ -82,7 +84,7 @@ class World {
     std::unique_ptr<SimHost> host;
     std::unique_ptr<conn::Transport> transport;
     std::unique_ptr<Fiber> app;  // a call that blocks: Transport::close()
-    std::vector<std::string> gave_up;
+    std::vector<std::string> gave_up, own_ends;
     TimeNs asleep_until = 0;
   };
   class Time final : public Clock {
