@@ -6,6 +6,9 @@
   ending.py BUILD unhealable  a completion that no new queue pair would cure: the job ends within 2 s and names it
   ending.py BUILD killed      a rank is killed with SIGKILL: the job ends within 5 s
 
+--flags FLAGS sets btl_mend_flags. Without one-sided operations Open MPI removes processes of mend's at once that another BTL
+serves (a rank itself).
+
 Whatever ends, nothing stays: no process after mpirun, no segment after the next job of the fabric. With --no-faults the
 job is left alone and the test must fail.
 """
@@ -46,8 +49,9 @@ NAMES = {
 class Trial:
     """One job under way, and what is wrong with how it goes."""
 
-    def __init__(self, args: argparse.Namespace, mca: dict[str, int], env: dict[str, str], seconds: int) -> None:
+    def __init__(self, args: argparse.Namespace, mca: dict[str, object], env: dict[str, str], seconds: int) -> None:
         seconds = 2 if args.no_faults else seconds
+        mca = mca | ({"flags": args.flags} if args.flags else {})
         self.args = args
         self.build = args.build.resolve()
         self.wrong: list[str] = []
@@ -200,6 +204,7 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("mode", choices=sorted(MODES))
     parser.add_argument("--np", type=int, default=2)
+    parser.add_argument("--flags")
     parser.add_argument("--no-faults", action="store_true", help="leave the job alone: must fail")
     args = parser.parse_args()
     trial, result = MODES[args.mode](args)

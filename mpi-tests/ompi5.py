@@ -31,7 +31,7 @@ ANSWER_S = 60  # for a question that is answered at once, unless another run cha
 PROGRAMS = ("ring", "pingpong", "rma", "fetch_sum", "survivors")
 TARGETS = ("mca_btl_mend", "softhca", "softhcactl", *(f"mpi_{program}" for program in PROGRAMS))
 SMOKE = (r"^mpi\.(ring\.np3\.default|pingpong\.np2\.default|pingpong\.np2\.two_rails|rma\.np2\.default|rma\.np3\.default|"
-         r"fetch_sum\.np2\.default|fire\.ring\.np2\.storm|survivors\.(killed|late|cut))$")
+         r"fetch_sum\.np2\.default|fire\.ring\.np2\.storm|survivors\.(killed|late|cut|listen|device))$")
 
 CHROOT = str(ROOT / "configure-scripts" / "debian-chroot")
 STABLE = "trixie"

@@ -6,6 +6,8 @@ MPI_ERR_PROC_FAILED, shrinks its communicator and goes on among three, with veri
   survivors.py BUILD late     the same while the launcher stands still, so that it hears of it in two ways at once
   survivors.py BUILD cut      no packet gets to or from a rank any more: mend gives it up and names it, and the others do
                               not fall with it
+  survivors.py BUILD listen   the same while rank 0 only receives: it has no endpoint for who is lost
+  survivors.py BUILD device   the only device of a rank dies: that rank reports itself and ends, nobody else is named
 
 With --no-faults nobody is lost and the test must fail.
 """
@@ -33,6 +35,8 @@ GO_ON_S = 2  # traffic among the survivors
 # From the loss to the end, beyond what the survivors do: to be told, to agree, to finalize.
 KILLED_S = 10.0
 CUT_S = MAX_OUTAGE_S + 8.0
+LIMITS = {"cut": CUT_S, "listen": CUT_S}  # the others: KILLED_S
+ITSELF = "has given up: the device of this"
 # When 5.0's launcher notices a process' end before its closed connection, it goes on counting that process, and its barrier in
 # MPI_Finalize never ends. With fault tolerance MPI_Finalize has one among the living before, so that one is left out.
 LIVING = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
@@ -66,7 +70,7 @@ def strike(args: argparse.Namespace, running: jobs.Running) -> None:
     elif args.mode == "late":
         kill_behind(running)
     else:
-        rules = f"drop:peer={LOST}:times=all; drop:rank={LOST}:times=all"
+        rules = f"device-fatal:rank={LOST}" if args.mode == "device" else f"drop:peer={LOST}:times=all; drop:rank={LOST}:times=all"
         softhcactl(args.build, running.fabric, "fault", "add", rules)
 
 
@@ -82,32 +86,36 @@ def judge(args: argparse.Namespace, result: jobs.Result, took: float) -> list[st
     if sorted(stats) != [rank for rank in range(NP) if rank != LOST]:
         wrong.append(f"statistics of ranks {sorted(stats)}")
     wrong += [f"rank {rank}: dup_rx is {one['dup_rx']}" for rank, one in stats.items() if one["dup_rx"]]
-    limit = GO_ON_S + (CUT_S if args.mode == "cut" else KILLED_S)
+    limit = GO_ON_S + LIMITS.get(args.mode, KILLED_S)
     if took > limit:
         wrong.append(f"the end came {took:.1f} s after the loss")
     named = re.findall(r"Remote: +\S+, process \S+,(\d+)\]", result.output)
-    if args.mode != "cut" and HEADLINE in result.output:
+    cut = args.mode in ("cut", "listen")
+    if not cut and HEADLINE in result.output:
         wrong.append("mend gave up on somebody although the runtime knew")
-    if args.mode == "cut" and str(LOST) not in named:
+    if cut and str(LOST) not in named:
         wrong.append(f"nobody named rank {LOST} as given up: {named}")
+    itself = re.findall(ITSELF + r".*?Local: +\S+, process \S+,(\d+)\]", result.output, re.DOTALL)
+    if itself != ([str(LOST)] if args.mode == "device" else []):
+        wrong.append(f"ranks that gave up on themselves: {itself}")
     return wrong
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
-    parser.add_argument("mode", choices=("killed", "late", "cut"))
+    parser.add_argument("mode", choices=("killed", "late", "cut", "listen", "device"))
     parser.add_argument("--no-faults", action="store_true", help="leave the job alone: must fail")
     args = parser.parse_args()
     args.build = args.build.resolve()
     words = ["--seconds", str(GO_ON_S), "--patience", "2" if args.no_faults else "40"]
+    words += ["--listen"] if args.mode == "listen" else []
     # A rank that is killed is not waited for at all, one that is cut off for so long.
-    patience = MAX_OUTAGE_S if args.mode == "cut" else 50
+    patience = MAX_OUTAGE_S if args.mode in LIMITS else 50
     running = jobs.Running(jobs.Job(
         build=args.build, np=NP, program=args.build / "mpi-tests" / "survivors", args=words, timeout=60.0,
         mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), ("btl_mend_max_outage_s", str(patience))],
-        # With --no-faults the ranks abort in the end, and then all are to end.
-        mpirun_args=[] if args.no_faults else LIVING))
+        mpirun_args=LIVING))
     wrong = [] if wait_for_ranks(running.fabric, NP, 30.0) else ["the job never came up"]
     time.sleep(1.0)
     struck = time.monotonic()

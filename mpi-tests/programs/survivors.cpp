@@ -3,10 +3,12 @@
 // among the survivors. A rank that finds itself without the majority ends: it is the one that was
 // cut off.
 //   --seconds N   of traffic among the survivors (default 3)
+//   --listen      until then rank 0 only receives, and the others only send to it
 //   --patience N  seconds until it fails because nobody is lost (default 60)
 // Prints "survivors N" and the closing line of all test programs.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "mpi-tests/programs/check.h"
@@ -19,6 +21,10 @@ using namespace mpitest;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSizes[] = {8, 300, 5000, 40000, 300000};
+
+bool flag(const Session& s, std::string_view name) {
+  return std::find(s.args.begin(), s.args.end(), name) != s.args.end();
+}
 
 int option(const Session& s, std::string_view name, int otherwise) {
   for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
@@ -64,9 +70,33 @@ bool exchange(Session& s, const Group& g, std::uint64_t round, Bytes& out, Bytes
   return true;
 }
 
+// A small message from everybody to rank 0, which never sends: it has no way to them that MPI
+// could have told it about. False: somebody was lost.
+bool listen(Session& s, const Group& g, std::uint64_t round, Bytes& out, Bytes& in) {
+  constexpr std::size_t kBytes = 8;
+  for (int from = 1; from < g.size; ++from) {
+    int code = MPI_SUCCESS;
+    const std::uint64_t seed = seed_of(u64(from), 0, round);
+    if (g.rank == from) {
+      fill({out.data(), kBytes}, seed);
+      code = MPI_Send(out.data(), kBytes, MPI_BYTE, 0, 4, g.comm);
+      s.sent(kBytes);
+      usleep(1000);
+    } else if (g.rank == 0) {
+      code = MPI_Recv(in.data(), kBytes, MPI_BYTE, from, 4, g.comm, MPI_STATUS_IGNORE);
+      if (code == MPI_SUCCESS) verify({in.data(), kBytes}, seed, "listen");
+    }
+    if (code == MPI_SUCCESS) continue;
+    require(is_loss(code), "listen", "an error that is no lost process");
+    return false;
+  }
+  return true;
+}
+
 void until_somebody_is_lost(Session& s, const Group& g, Bytes& out, Bytes& in) {
   const auto limit = Clock::now() + std::chrono::seconds(option(s, "--patience", 60));
-  for (std::uint64_t round = 0; exchange(s, g, round, out, in); ++round)
+  const auto one_round = flag(s, "--listen") ? listen : exchange;
+  for (std::uint64_t round = 0; one_round(s, g, round, out, in); ++round)
     require(Clock::now() < limit, "survivors", "nobody was lost");
 }
 

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <string>
 
+#include "plugin/conn/peer.h"
 #include "plugin/mca/component.h"
 #include "plugin/mca/give_up.h"
 #include "plugin/mca/tell_user.h"
@@ -72,7 +73,10 @@ mca_btl_base_endpoint_t* endpoint_for(Runtime& rt, Module& module, opal_proc_t& 
     endpoint->proc = &proc;
     endpoint->peer = entry->peer;
     endpoint->lost.store(entry->gave_up);
-    if (entry->peer != nullptr) {
+    if (entry->peer == nullptr) {
+      module.own_endpoint.store(endpoint.get(), std::memory_order_release);
+    } else {
+      entry->peer->upper[module.rail.value].store(endpoint.get(), std::memory_order_release);
       endpoint->channel = &rt.transport->channel(entry->peer, module.rail);
       endpoint->copied = &rt.transport->channel(entry->peer, first_rail(rt, entry->peer));
     }
@@ -85,6 +89,10 @@ conn::Peer* retire_endpoint(Runtime& rt, const Module& module, const opal_proces
   const std::lock_guard lock(rt.peers.mutex());
   PeerEntry* entry = rt.peers.find(name);
   if (entry == nullptr) return nullptr;
+  // Processes of this job that were spoken to are removed by MPI_Finalize and by nothing else;
+  // others also at once, when Open MPI finds that another BTL is to serve them.
+  const bool mine = name.jobid == OPAL_PROC_MY_NAME.jobid;
+  if (mine && entry->peer != nullptr && rt.transport->ever_used(entry->peer)) rt.leaving = true;
   auto& endpoint = entry->endpoints[module.rail.value];
   if (endpoint) rt.retired.push_back(std::move(endpoint));
   if (entry->in_use()) return nullptr;
@@ -133,8 +141,6 @@ int del_procs(mca_btl_base_module_t* btl, std::size_t count, opal_proc_t** procs
   // others.
   while (rt.self.pending()) progress();
   for (std::size_t i = 0; i < count; ++i) {
-    // Processes of this job are removed by MPI_Finalize and by nothing else.
-    if (procs[i]->proc_name.jobid == OPAL_PROC_MY_NAME.jobid) rt.leaving = true;
     conn::Peer* last = retire_endpoint(rt, module_of(btl), procs[i]->proc_name);
     if (last != nullptr) rt.transport->remove_peer(last);
   }

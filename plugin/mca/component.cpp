@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ops/ucs_version.h"
+#include "plugin/conn/peer.h"
 #include "plugin/mca/descriptors.h"
 #include "plugin/mca/give_up.h"
 #include "plugin/mca/params.h"
@@ -73,12 +74,13 @@ conn::Identity identity() {
   return self;
 }
 
-// Only Open MPI 5.0 and later ask which endpoint a message came from.
-mca_btl_base_endpoint_t* sender(Runtime& rt, RailId rail, const conn::Peer* peer) {
+// Only Open MPI 5.0 and later ask which endpoint a message came from. Null until this process has
+// one: it need not have sent anything to who sent this.
+mca_btl_base_endpoint_t* sender(const Module& module, const conn::Peer* peer) {
   if constexpr (!compat::kReceiveNamesEndpoint) return nullptr;
-  const std::lock_guard lock(rt.peers.mutex());
-  PeerEntry* entry = rt.peers.find(peer);
-  return entry == nullptr ? nullptr : entry->endpoints[rail.value].get();
+  if (peer == nullptr) return module.own_endpoint.load(std::memory_order_acquire);
+  return static_cast<mca_btl_base_endpoint_t*>(
+      peer->upper[module.rail.value].load(std::memory_order_acquire));
 }
 
 void on_receive(void* from, std::uint8_t tag, std::span<const std::byte> payload) {
@@ -88,7 +90,7 @@ void on_receive(void* from, std::uint8_t tag, std::span<const std::byte> payload
   if (module.upper_closed) [[unlikely]] {
     return;
   }
-  compat::receive_upcall(&module.super, sender(rt, origin.rail, origin.peer), tag, payload);
+  compat::receive_upcall(&module.super, sender(module, origin.peer), tag, payload);
 }
 
 void on_self_receive(void* context, RailId rail, std::uint8_t tag, ops::Frag& frag) {
@@ -101,6 +103,7 @@ void release_frag(void* context, ops::Frag& frag) {
 }
 
 void on_gave_up(void* /*context*/, conn::Peer* peer, const std::string& text) {
+  if (peer == nullptr) return give_up_myself(text);
   give_up(peer, text);
 }
 
@@ -264,10 +267,10 @@ int register_component() noexcept {
 void end_runtime() {
   Runtime& rt = *g_runtime;
   rt.leaving = true;
-  compat::stop_watching_ends();
   believe_ends(rt);
   for (auto& module : rt.modules) module->upper_closed = true;
   rt.transport->close();
+  compat::stop_watching_ends();
   const std::string suffix = stats_suffix(OPAL_PROC_MY_NAME.vpid, compat::spawned_job());
   if (!write_stats(settings().conn.stats, suffix, rt.transport->stats_json())) {
     opal_output(0, "mend: the statistics cannot be written to %s.%s: %s",

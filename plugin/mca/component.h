@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -39,7 +40,8 @@ struct Runtime {
   std::vector<std::unique_ptr<mca_btl_base_endpoint_t>> retired;
   std::size_t modules_live = 0;      // not yet finalized
   bool named_other_version = false;  // the user was told of a peer with another version of mend
-  bool leaving = false;  // processes are being removed: an outage now warns and does not abort
+  // Processes are being removed: an outage now warns and does not abort.
+  std::atomic<bool> leaving{false};
 };
 
 // Null before init and after the last finalize.

@@ -12,6 +12,21 @@ struct Farewell {
   bool first_time = false;
 };
 
+// A module whose error callback Open MPI has set; it sets that of all. Not one of the peer's own:
+// who was only received from has no endpoint.
+Module* who_tells(const Runtime& rt) {
+  for (const auto& module : rt.modules)
+    if (module->error_callback != nullptr) return module.get();
+  return nullptr;
+}
+
+// Open MPI prints a text of the callback's once more, and takes it for a format.
+void tell_open_mpi(Module* module, opal_proc_t* lost) {
+  if (module == nullptr) return;
+  std::string summary = "mend: the message above names the cause";
+  module->error_callback(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, lost, summary.data());
+}
+
 Farewell mark_lost(Runtime& rt, conn::Peer* peer) {
   Farewell farewell;
   const std::lock_guard lock(rt.peers.mutex());
@@ -23,8 +38,8 @@ Farewell mark_lost(Runtime& rt, conn::Peer* peer) {
   for (auto& endpoint : entry->endpoints) {
     if (!endpoint) continue;
     endpoint->lost.store(true);
-    if (endpoint->module->error_callback != nullptr) farewell.module = endpoint->module;
   }
+  farewell.module = who_tells(rt);
   return farewell;
 }
 
@@ -44,20 +59,28 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept {
   tell_user(goes_on ? "gave up, job goes on" : "gave up", opal_process_info.nodename,
             OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
             OPAL_NAME_PRINT(farewell.proc->proc_name), text.c_str());
-  if (farewell.module != nullptr) {
-    // Open MPI prints this once more, and takes it for a format.
-    std::string summary = "mend: the message above names the cause";
-    farewell.module->error_callback(&farewell.module->super, MCA_BTL_ERROR_FLAGS_FATAL,
-                                    farewell.proc, summary.data());
-  }
+  tell_open_mpi(farewell.module, farewell.proc);
   // Not before the callback, and in no other job: requests that fail would end it, and its last
   // words would name no cause.
   if (goes_on) rt.transport->give_up_peer(peer);
 }
 
+void give_up_myself(const std::string& text) noexcept {
+  Runtime& rt = *runtime();
+  if (rt.leaving) {
+    opal_output(0, "mend: while finalizing: %s", text.c_str());
+    return;
+  }
+  tell_user("gave up on itself", opal_process_info.nodename, OPAL_NAME_PRINT(OPAL_PROC_MY_NAME),
+            text.c_str());
+  tell_open_mpi(who_tells(rt), opal_proc_local_get());
+}
+
 void note_end(const opal_process_name_t& name) noexcept {
   Runtime* rt = runtime();
   if (rt == nullptr) return;
+  // Open MPI has removed the processes by then; only the transport still waits for them.
+  if (rt->leaving) return rt->transport->give_up_process(name.jobid, name.vpid);
   {
     const std::lock_guard lock(rt->ended.mutex);
     rt->ended.names.push_back(name);
@@ -78,7 +101,9 @@ void believe_ends(Runtime& rt) noexcept {
       PeerEntry* entry = rt.peers.find(name);
       if (entry != nullptr) peer = entry->peer;
     }
-    if (peer == nullptr) {
+    if (rt.leaving) {
+      rt.transport->give_up_process(name.jobid, name.vpid);
+    } else if (peer == nullptr) {
       // Open MPI adds processes late, and the runtime says this only once.
       const std::lock_guard lock(rt.ended.mutex);
       rt.ended.names.push_back(name);

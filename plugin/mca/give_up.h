@@ -25,6 +25,10 @@ struct Ended {
 // warns.
 void give_up(conn::Peer* peer, const std::string& text) noexcept;
 
+// The same of this process itself, in a job that goes on without lost processes: its device is dead
+// or does not obey. Open MPI tells all others that it has failed, and ends it.
+void give_up_myself(const std::string& text) noexcept;
+
 // In a job that goes on without lost processes, its runtime says that this one has ended. Any
 // thread, the runtime's own too, on which a lock that is held over a question to the runtime would
 // block.

@@ -26,6 +26,7 @@ struct Module {
   std::size_t small_bytes = 0;
   std::uint64_t held_limit = 0;  // bytes held for a peer beyond which bulk data is refused
   mca_btl_base_module_error_cb_fn_t error_callback = nullptr;
+  std::atomic<mca_btl_base_endpoint_t*> own_endpoint{nullptr};  // of this process itself
   // Set in finalize: the layers above may be unloaded by then, so nothing calls up any more.
   bool upper_closed = false;
 };

@@ -188,8 +188,9 @@ inline bool be_alone() {
   return joined == PMIX_SUCCESS || joined == PMIX_ERR_UNREACH;  // no server: a singleton
 #else
   opal_pmix.put = [](opal_pmix_scope_t, opal_value_t*) -> int { return OPAL_SUCCESS; };
-  opal_pmix.get = [](const opal_process_name_t*, const char*, opal_list_t*,
-                     opal_value_t**) -> int { return OPAL_ERR_NOT_FOUND; };
+  opal_pmix.get = [](const opal_process_name_t*, const char*, opal_list_t*, opal_value_t**) -> int {
+    return OPAL_ERR_NOT_FOUND;
+  };
   return true;
 #endif
 }

@@ -1,7 +1,8 @@
 // The peers of this process as Open MPI added them, and their endpoints on each module.
 //
 // Thread contract: any application thread; one mutex, never held over a call that can call up.
-// Invariant: an entry exists while at least one module has an endpoint for the process.
+// An entry without endpoints is a process that Open MPI has not added yet, but that has asked for a
+// connection.
 #pragma once
 
 #include <array>

@@ -97,6 +97,10 @@ void Transport::deregister_region(Region&) { --fake().regions_out; }
 
 void Transport::ask_attention() {}
 void Transport::give_up_peer(Peer* peer) { fake().given_up.push_back(peer); }
+void Transport::give_up_process(std::uint32_t, std::uint32_t rank) {
+  fake().given_up_ranks.push_back(rank);
+}
+bool Transport::ever_used(const Peer*) const { return fake().peers_used; }
 
 int Transport::progress(RailId) { return 0; }
 int Transport::attend() { return 0; }

@@ -22,6 +22,7 @@ struct FakeTransport {
   int refuse_registrations = 0;      // that many registrations fail with ENOMEM
   bool no_fragments = false;         // alloc_frag() returns null
   int add_peer_error = ENOTSUP;      // errno that add_peer() fails with; 0: it succeeds
+  bool peers_used = false;           // what ever_used() says
   void (*during_close)() = nullptr;  // what happens while close() runs
   std::string stats = "{}";
   // --- what happened
@@ -31,6 +32,7 @@ struct FakeTransport {
   std::vector<unsigned> accesses;                  // of each register_region() call
   std::vector<std::unique_ptr<conn::Peer>> peers;  // as they were added
   std::vector<const conn::Peer*> given_up;
+  std::vector<std::uint32_t> given_up_ranks;  // by give_up_process()
   int frags_out = 0;    // fragments not given back
   int regions_out = 0;  // regions not given back
   bool closed = false;

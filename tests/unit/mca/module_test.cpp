@@ -8,7 +8,6 @@
 
 #include "plugin/mca/component.h"
 #include "plugin/mca/descriptors.h"
-#include "plugin/mca/give_up.h"
 #include "tests/unit/mca/fake_transport.h"
 #include "tests/unit/mca/opal_session.h"
 
@@ -324,89 +323,6 @@ TEST_F(ModuleTest, ProcessWithoutModexIsUnreachableAndNoError) {
   OBJ_DESTRUCT(&reachable);
 }
 
-// A process of this job that runs mend, as Open MPI would name it.
-opal_proc_t other_process(std::uint32_t rank) {
-  opal_proc_t proc = *opal_proc_local_get();
-  proc.proc_name.vpid = rank;
-  static const std::byte modex[1] = {};  // the transport of these tests does not look at it
-  mca::compat::lend_modex(proc.proc_name, modex);
-  return proc;
-}
-
-mca_btl_base_endpoint_t* add(Session& s, opal_proc_t& proc) {
-  opal_proc_t* procs[] = {&proc};
-  mca_btl_base_endpoint_t* endpoint = nullptr;
-  EXPECT_EQ(s.module()->btl_add_procs(s.module(), 1, procs, &endpoint, nullptr), OPAL_SUCCESS);
-  return endpoint;
-}
-
-TEST_F(ModuleTest, PeersOfAnotherVersionAreNamedInOneLine) {
-  Session s;
-  fake().add_peer_error = EPROTONOSUPPORT;
-  opal_proc_t first = other_process(31), second = other_process(32);
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(add(s, first), nullptr);
-  EXPECT_EQ(add(s, second), nullptr);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(said.starts_with("[testhost:")) << said;
-  EXPECT_TRUE(said.ends_with("] mend: no way to process 31\n")) << said;
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-}
-
-// The runtime says once that a process has ended. Who did not know it yet would have waited for it
-// until max_outage_s had passed.
-TEST_F(ModuleTest, AnEndIsReportedBeforeThePeerIsAdded) {
-  Session s;
-  fake().add_peer_error = 0;
-  opal_proc_t ended = other_process(41), alive = other_process(42);
-  mca::note_end(ended.proc_name);
-  mca::believe_ends(*mca::runtime());  // as progress() does
-  EXPECT_TRUE(fake().given_up.empty());
-  auto* good = add(s, alive);
-  ASSERT_NE(good, nullptr);
-  EXPECT_FALSE(good->lost.load());
-  EXPECT_TRUE(fake().given_up.empty());
-  auto* bad = add(s, ended);
-  ASSERT_NE(bad, nullptr);
-  EXPECT_TRUE(bad->lost.load());
-  ASSERT_EQ(fake().given_up.size(), 1u);
-  EXPECT_EQ(fake().given_up[0], bad->peer);
-  mca::note_end(ended.proc_name);
-  mca::believe_ends(*mca::runtime());
-  add(s, ended);
-  EXPECT_EQ(fake().given_up.size(), 1u) << "once";
-}
-
-TEST_F(ModuleTest, AnEndOfAKnownPeerIsBelievedFromProgress) {
-  Session s;
-  fake().add_peer_error = 0;
-  opal_proc_t ended = other_process(51);
-  auto* endpoint = add(s, ended);
-  ASSERT_NE(endpoint, nullptr);
-  mca::note_end(ended.proc_name);
-  EXPECT_TRUE(fake().given_up.empty()) << "on a thread of the runtime";
-  mca::believe_ends(*mca::runtime());
-  EXPECT_EQ(fake().given_up, std::vector<const conn::Peer*>{endpoint->peer});
-  EXPECT_TRUE(endpoint->lost.load());
-}
-
-// Of several rails each has a module, and Open MPI gives them a process one after the other.
-TEST_F(ModuleTest, EndpointsThatAreMadeAfterTheLossAreLostToo) {
-  fake().rails.push_back(conn::RailInfo{"fake1:2", 40000, 1, -1, 10, 0, 1u << 30});
-  Session s;
-  ASSERT_EQ(s.count(), 2);
-  fake().add_peer_error = 0;
-  opal_proc_t ended = other_process(61);
-  mca::note_end(ended.proc_name);
-  EXPECT_TRUE(add(s, ended)->lost.load());
-  opal_proc_t* procs[] = {&ended};
-  mca_btl_base_endpoint_t* second = nullptr;
-  s.module(1)->btl_add_procs(s.module(1), 1, procs, &second, nullptr);
-  ASSERT_NE(second, nullptr);
-  EXPECT_TRUE(second->lost.load());
-  EXPECT_EQ(fake().given_up.size(), 1u);
-}
-
 TEST_F(ModuleTest, AddingAgainGivesTheSameEndpoint) {
   Session s;
   EXPECT_EQ(s.self(), s.self());
@@ -489,16 +405,6 @@ TEST_F(ModuleTest, AWarningIsForTheUser) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("slowed down"), std::string::npos) << said;
   EXPECT_NE(said.find("SRQ starving on softhca0: 3 of 16 are free"), std::string::npos) << said;
-}
-
-TEST_F(ModuleTest, GivingUpIsSaidWithItsReason) {
-  Session s;
-  testing::internal::CaptureStderr();
-  // A peer that ob1 never added: nobody to abort for, and nothing to crash on.
-  fake().upcalls.gave_up(fake().upcalls.context, reinterpret_cast<conn::Peer*>(64),
-                         "no answer for 120 s");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(poll(), 0);
 }
 
 }  // namespace
