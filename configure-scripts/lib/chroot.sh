@@ -115,13 +115,17 @@ chroot_lock() {
   flock "$1" "$2"
 }
 
-# Of the others that have FILE open, the first: who holds the lock or, if that one is gone, what it has started. (The kernel's
-# list of locks names flock, which has ended.)
+# Of the others that have FILE open, the oldest that none of them has started: who holds the lock or, if that one is gone, what
+# it has started. (The kernel's list of locks names flock, which has ended. Numbers of processes begin anew some time.)
 chroot_holder() { # DESCRIPTOR FILE
-  local process own=$1
+  local process stat fields others own=$1
   exec {own}>&-
-  process=$(find -L /proc/[0-9]*/fd -maxdepth 1 -samefile "$2" 2>/dev/null | cut -d/ -f3 | grep -vx "$$" | sort -n |
-    head -n 1) || true
+  others=$(find -L /proc/[0-9]*/fd -maxdepth 1 -samefile "$2" 2>/dev/null | cut -d/ -f3 | sort -u | grep -vx "$$") || true
+  process=$(for process in $others; do
+    stat=$(cat "/proc/$process/stat" 2>/dev/null) || continue
+    read -ra fields <<<"${stat##*) }" # from the third field on: state, parent, ..., start
+    grep -qx "${fields[1]}" <<<"$others" || printf '%s %s\n' "${fields[19]}" "$process"
+  done | sort -n | sed -n '1s/.* //p')
   [ -z "$process" ] || printf ' (process %s: %s)' "$process" "$(tr '\0' ' ' 2>/dev/null <"/proc/$process/cmdline")"
 }
 
