@@ -6,8 +6,8 @@
   ending.py BUILD unhealable  a completion that no new queue pair would cure: the job ends within 2 s and names it
   ending.py BUILD killed      a rank is killed with SIGKILL: the job ends within 5 s
 
---flags FLAGS sets btl_mend_flags. Without one-sided operations Open MPI removes processes of mend's at once that another BTL
-serves (a rank itself).
+With --messages mend offers messages only (btl_mend_flags): then Open MPI takes processes from it at once that another BTL
+serves, here each rank itself.
 
 Whatever ends, nothing stays: no process after mpirun, no segment after the next job of the fabric. With --no-faults the
 job is left alone and the test must fail.
@@ -51,14 +51,15 @@ class Trial:
 
     def __init__(self, args: argparse.Namespace, mca: dict[str, object], env: dict[str, str], seconds: int) -> None:
         seconds = 2 if args.no_faults else seconds
-        mca = mca | ({"flags": args.flags} if args.flags else {})
+        mca = mca | ({"flags": "send"} if args.messages else {})
         self.args = args
         self.build = args.build.resolve()
         self.wrong: list[str] = []
         self.struck = 0.0  # when it was, on time.monotonic(); 0: nothing happened
         self.said = 0.0  # when the first message that ends the job was seen
         self.running = jobs.Running(jobs.Job(
-            build=self.build, np=args.np, program=self.build / "mpi-tests" / "steady", args=["--seconds", str(seconds)],
+            build=self.build, np=args.np, program=self.build / "mpi-tests" / "steady",
+            args=["--seconds", str(seconds), *(["--messages"] if args.messages else [])],
             mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), *((f"btl_mend_{k}", str(v)) for k, v in mca.items())],
             env=env, timeout=seconds + 30.0))
         self.up = wait_for_ranks(self.running.fabric, args.np, 30.0)
@@ -204,7 +205,7 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("mode", choices=sorted(MODES))
     parser.add_argument("--np", type=int, default=2)
-    parser.add_argument("--flags")
+    parser.add_argument("--messages", action="store_true")
     parser.add_argument("--no-faults", action="store_true", help="leave the job alone: must fail")
     args = parser.parse_args()
     trial, result = MODES[args.mode](args)

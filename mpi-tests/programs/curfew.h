@@ -22,6 +22,10 @@ inline int option(const Session& s, std::string_view name, int otherwise) {
   return text.empty() ? otherwise : std::atoi(text.c_str());
 }
 
+inline bool flag(const Session& s, std::string_view name) {
+  return std::find(s.args.begin(), s.args.end(), name) != s.args.end();
+}
+
 // Over after so many seconds, or a second after the file has appeared. Asks for the file now and
 // then, not in every round.
 class Curfew {

@@ -2,6 +2,7 @@
 // mixed sizes with every other, byte for byte checked, and adds to a counter on rank 0 with
 // MPI_Fetch_and_op, whose sum must come out exactly. What a test of broken links runs underneath.
 // --until FILE: rank 0 ends it earlier, a second after this file has appeared.
+// --messages: nothing one-sided, for transports without it.
 // --stalls MS: rank 0 prints every round that took longer, "stall BEGIN END" in seconds of
 // CLOCK_MONOTONIC, so that whoever broke the link can tell what each break cost.
 #include <chrono>
@@ -45,16 +46,42 @@ void exchange(Session& s, int peer, std::uint64_t round, Bytes& out, Bytes& in) 
   s.sent(bytes);
 }
 
+// A counter on rank 0 to which every rank adds one in each round. Without one-sided operations it
+// does nothing.
+class Counter {
+ public:
+  Counter(const Session& s, bool wanted) : session_(s) {
+    if (wanted)
+      MPI_Win_create(&value_, s.rank == 0 ? sizeof value_ : 0, sizeof value_, MPI_INFO_NULL,
+                     MPI_COMM_WORLD, &window_);
+  }
+  void add_one() {
+    if (window_ == MPI_WIN_NULL) return;
+    const std::uint64_t one = 1;
+    std::uint64_t before = 0;
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window_);
+    MPI_Fetch_and_op(&one, &before, MPI_UINT64_T, 0, 0, MPI_SUM, window_);
+    MPI_Win_unlock(0, window_);
+  }
+  void check(std::uint64_t rounds) {
+    if (window_ == MPI_WIN_NULL) return;
+    MPI_Win_free(&window_);
+    if (session_.rank == 0) require_eq(value_, rounds * u64(session_.size), "fetch-and-add sum");
+  }
+
+ private:
+  const Session& session_;
+  std::uint64_t value_ = 0;
+  MPI_Win window_ = MPI_WIN_NULL;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Session s(argc, argv);
   Bytes out(300000);
   Bytes in(300000);
-  std::uint64_t counter = 0;
-  MPI_Win window = MPI_WIN_NULL;
-  MPI_Win_create(&counter, s.rank == 0 ? sizeof counter : 0, sizeof counter, MPI_INFO_NULL,
-                 MPI_COMM_WORLD, &window);
+  Counter counter(s, !flag(s, "--messages"));
   Curfew curfew(option(s, "--seconds", 5), s.rank == 0 ? text_option(s, "--until") : "");
   StallWatch stalls(s.rank == 0 ? option(s, "--stalls", 0) : 0);
   std::uint64_t rounds = 0;
@@ -65,17 +92,12 @@ int main(int argc, char** argv) {
       const int peer = s.rank ^ step;
       if (peer < s.size) exchange(s, peer, rounds, out, in);
     }
-    const std::uint64_t one = 1;
-    std::uint64_t before = 0;
-    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
-    MPI_Fetch_and_op(&one, &before, MPI_UINT64_T, 0, 0, MPI_SUM, window);
-    MPI_Win_unlock(0, window);
+    counter.add_one();
     go = curfew.over() ? 0 : 1;
     MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
     stalls.round_done();
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  MPI_Win_free(&window);
-  if (s.rank == 0) require_eq(counter, rounds * u64(s.size), "fetch-and-add sum");
+  counter.check(rounds);
   return s.finish();
 }

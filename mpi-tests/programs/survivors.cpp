@@ -8,10 +8,10 @@
 // Prints "survivors N" and the closing line of all test programs.
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "mpi-tests/programs/check.h"
+#include "mpi-tests/programs/curfew.h"
 
 #include <mpi-ext.h>
 
@@ -21,16 +21,6 @@ using namespace mpitest;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSizes[] = {8, 300, 5000, 40000, 300000};
-
-bool flag(const Session& s, std::string_view name) {
-  return std::find(s.args.begin(), s.args.end(), name) != s.args.end();
-}
-
-int option(const Session& s, std::string_view name, int otherwise) {
-  for (std::size_t i = 0; i + 1 < s.args.size(); ++i)
-    if (s.args[i] == name) return std::atoi(s.args[i + 1].c_str());
-  return otherwise;
-}
 
 // What an application may see of a lost process: anything else is a defect.
 bool is_loss(int code) {
