@@ -19,13 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of the shared object this code is in: the component, or a test.
+// The folder of the object this code is in: the component, or a program, whose name is what it was
+// called by, so without a folder if the shell has found it in the PATH.
 fs::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&choose_devices), &info) == 0 ||
       info.dli_fname == nullptr)
     return {};
-  return fs::path(info.dli_fname).parent_path();
+  const fs::path named = info.dli_fname;
+  std::error_code ignored;
+  const fs::path file =
+      named.has_parent_path() ? named : fs::read_symlink("/proc/self/exe", ignored);
+  return fs::weakly_canonical(file.parent_path(), ignored);
 }
 
 std::vector<fs::path> softhca_places(const Params& params) {
@@ -161,7 +166,9 @@ Result<Devices> active_ports(const Params& params, const Identity& self) {
   const auto api = load_softhca(params, self);
   if (!api) {
     Error error = api.error();
-    if (params.verbs_library == "auto") error.code = ENODEV;
+    const bool wished = params.verbs_library == "softhca" || !params.softhca_path.empty();
+    if (!wished) error.code = ENODEV;
+    if (!params.softhca_path.empty()) error.object = "btl_mend_softhca_path";
     return tl::unexpected(error);
   }
   return use_library(**api, DeviceKind::Softhca, params);

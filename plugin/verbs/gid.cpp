@@ -74,7 +74,7 @@ Result<GidEntry> choose_gid(std::span<const GidEntry> table, LinkLayer link, int
     if (rank(entry, link) == GidRank::Unusable) continue;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.index);
   }
-  return fail(EINVAL, "gid_index",
+  return fail(EINVAL, "btl_mend_gid_index",
               fmt::format("GID index {} is not usable on this {} port (usable: {})", wanted_index,
                           to_string(link), known.empty() ? "none" : known));
 }

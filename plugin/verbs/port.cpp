@@ -116,7 +116,7 @@ Result<PkeyChoice> find_pkey(const Api& api, ibv_context* context, const PortInf
     return fail(ENOENT, "pkey", fmt::format("{}:{} has no usable partition key", name, port.port));
   }
   return fail(
-      EINVAL, "pkey",
+      EINVAL, "btl_mend_pkey",
       fmt::format("partition key {:#06x} is not in the table of {}:{}", wanted, name, port.port));
 }
 

@@ -29,6 +29,17 @@ def machine(name: str, *words: str, **environment: str) -> dict:
     return json.loads(mend_info("topo", "--json", "--xml", str(MACHINES / f"{name}.xml"), *words, **environment).stdout)
 
 
+class Installed(unittest.TestCase):
+    def test_the_embedded_device_is_found_however_it_is_called(self) -> None:
+        for words, cwd, path in ((["mend-info"], "/", f"{BUILD}/bin"), (["./mend-info"], BUILD / "bin", ""),
+                                 (["bin/mend-info"], BUILD, ""), ([BUILD / "bin/mend-info"], "/", "")):
+            done = subprocess.run([*words, "devices"], cwd=cwd, capture_output=True, text=True, timeout=60, check=False,
+                                  env={"PATH": path, "SOFTHCA_FABRIC": f"info{os.getpid()}",
+                                       "OMPI_MCA_btl_mend_verbs_library": "softhca"})
+            self.assertEqual(done.returncode, 0, f"{words} in {cwd}: {done.stdout}{done.stderr}")
+            self.assertIn("softhca0", done.stdout)
+
+
 class Topo(unittest.TestCase):
     def test_devices_with_place_slot_and_state(self) -> None:
         found = {(d["name"], d["port"]): d for d in machine("two_packages")["devices"]}

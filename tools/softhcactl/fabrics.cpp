@@ -65,7 +65,11 @@ tl::expected<std::string, std::string> choose_fabric(const std::string& wanted) 
   if (!name.empty())
     return tl::make_unexpected(
         fmt::format("no fabric '{}' is running; there is: {}", name, live_names));
-  if (live > 1) return tl::make_unexpected(fmt::format("choose one with --fabric: {}", live_names));
+  if (live > 1)
+    return tl::make_unexpected(
+        fmt::format("choose one with --fabric: {} ('softhcactl list' shows the "
+                    "processes of each)",
+                    live_names));
   return live_names;
 }
 
