@@ -2,7 +2,7 @@
 """Virtual machines with the kernel's soft-RoCE: real verbs without RDMA hardware.
 
   cluster.py run [--guests 2] [--rails N] [options] -- COMMAND WORD...   boot, run the command on guest a, power off
-  cluster.py exec --dir DIR [--on b] [options] -- COMMAND WORD...        the same, but the guests stay for the next one
+  cluster.py exec --dir DIR [--guests 2] [options] -- COMMAND WORD...    the same, but the guests stay for the next one
   cluster.py stop --dir DIR                                              power off
   cluster.py needs                                                       which packages are missing
 
@@ -13,6 +13,7 @@ peer: its rails loop back, and a link that is set down does not stop a loop.
 
 The exit status is the command's; 77 if a package is missing, 125 if the guests did not come up or did not answer in time,
 were stopped meanwhile, or if DIR has other files already.
+Commands of one DIR run one after the other; one that is interrupted takes the guests with it.
 Logs: DIR/console.a, console.b, log. Guests that are not asked for anything for --idle seconds end by themselves.
 """
 
@@ -64,7 +65,8 @@ class Cluster:
         """Whoever waits for the guests says so, and ends when they are told to stop (cluster.py stop)."""
         self.alive()
         if supervisor.told(self.plan.directory):
-            raise ClusterError(f"the guests were told to stop while {what}")
+            why = supervisor.why_stopped(self.plan.directory)
+            raise ClusterError(f"{why} while {what}\n{self.consoles()}" if why else f"the guests were told to stop while {what}")
 
     def usable(self) -> bool:
         """Guests run that are as planned, and nothing was built since they looked at the files."""
@@ -134,6 +136,7 @@ class Cluster:
 @contextmanager
 def only_one(directory: Path, waiting: Callable[[Path], None] = lambda _: None):
     """Commands of one directory run one after the other; whoever waits calls `waiting` again and again."""
+    said = False
     with open(directory / "lock", "wb") as lock:
         while True:
             waiting(directory)
@@ -141,6 +144,9 @@ def only_one(directory: Path, waiting: Callable[[Path], None] = lambda _: None):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if not said:
+                    print(f"cluster: waiting until another command in {directory} has ended", file=sys.stderr, flush=True)
+                said = True
                 time.sleep(0.1)
         yield
 
@@ -157,7 +163,7 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("action", choices=("run", "exec", "stop", "needs"))
     add("--dir", type=Path, help="where sockets, logs and the shared directory are (run: a temporary directory)")
-    add("--guests", type=int, choices=(1, 2), default=1)
+    add("--guests", type=int, choices=(1, 2), default=0, help="default: as many as run in DIR, else 1")
     add("--rails", type=int, choices=(1, 2, 3, 4), default=1, help="networks with a soft-RoCE device")
     add("--memory", type=int, default=3072, metavar="MiB", help="of each guest")
     add("--cpus", type=int, default=0, help="of each guest (default: 2 of a single one, 1 of two)")
@@ -171,12 +177,17 @@ def parsed() -> argparse.Namespace:
     add("--fresh-after-failure", action="store_true",
         help="exec: guests in which the command failed end, so that the next command gets others (77 is no failure)")
     own, command = split(sys.argv[1:])
-    options = parser.parse_args(own)
+    options, unknown = parser.parse_known_args(own)
+    if unknown:
+        parser.error(f"unrecognized: {' '.join(unknown)} (a command for the guest follows --)")
     options.command = command
     if options.action in ("exec", "stop") and options.dir is None:
         parser.error(f"{options.action} needs --dir")
     if options.action in ("run", "exec") and not options.command:
         parser.error(f"{options.action} needs a command, after --")
+    options.guests = options.guests or (supervisor.guests_of(options.dir) if options.dir is not None else 0) or 1
+    if options.on == "b" and options.guests == 1:
+        parser.error("there is no guest b: --guests 2")
     return options
 
 
@@ -210,9 +221,11 @@ def run_command(options: argparse.Namespace, directory: Path) -> int:
 
 def stop_command(directory: Path) -> int:
     """Also guests that somebody waits for: whatever hangs in them must not keep this from its turn."""
-    if directory.exists():
-        with only_one(directory, supervisor.tell):
-            supervisor.stop(directory)
+    if not directory.exists():
+        print(f"cluster: there is no {directory}, so there are no guests of it")
+        return 0
+    with only_one(directory, supervisor.tell):
+        supervisor.stop(directory)
     return 0
 
 
@@ -246,6 +259,7 @@ def main() -> int:
         print(f"cluster FAILED: {error}")
         return FAILED
     except KeyboardInterrupt:
+        print("cluster: interrupted, the guests have ended")
         return 130
 
 

@@ -59,7 +59,7 @@ class Supervisor:
             self.boot()
             while not told(self.plan.directory) and not self.idle():
                 if any(guest.poll() is not None for guest in self.guests):
-                    print("a guest ended by itself", flush=True)
+                    (self.plan.share / "stop").write_text("a guest ended by itself")
                     break
                 time.sleep(0.1)
         finally:
@@ -137,6 +137,22 @@ def tell(directory: Path) -> None:
 
 def told(directory: Path) -> bool:
     return (directory / "share" / "stop").exists()
+
+
+def why_stopped(directory: Path) -> str:
+    """Empty if somebody told the guests to stop."""
+    try:
+        return (directory / "share" / "stop").read_text()
+    except OSError:
+        return ""
+
+
+def guests_of(directory: Path) -> int:
+    """How many guests run; 0: none."""
+    try:
+        return int(json.loads((directory / "plan").read_text())["guests"]) if running(directory) is not None else 0
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def stop(directory: Path) -> None:

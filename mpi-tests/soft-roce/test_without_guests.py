@@ -177,5 +177,35 @@ class Hits(unittest.TestCase):
         self.assertEqual(one.missing_hits(["0"], {}), ["queue pairs of rank 0 were broken 0 times, want 2"])
 
 
+class Words(Case):
+    """What is said of a command line, or of guests, that cannot do."""
+
+    def test_a_guest_that_is_not_booted_is_refused_before_anything_is(self) -> None:
+        for words in (("run",), ("exec", "--dir", str(self.directory))):
+            done = run_cluster(*words, "--on", "b", "--", "true")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("there is no guest b: --guests 2", done.stderr)
+        self.assertFalse(self.directory.exists())
+
+    def test_a_command_without_dashes_in_front(self) -> None:
+        done = run_cluster("run", "ibv_devinfo")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ibv_devinfo (a command for the guest follows --)", done.stderr)
+
+    def test_a_guest_that_ends_by_itself_was_not_told_to(self) -> None:
+        (self.directory / "share").mkdir(parents=True)
+        (self.directory / "console.a").write_text("no such accelerator\n")
+        (self.directory / "share/stop").write_text("a guest ended by itself")
+        with self.assertRaisesRegex(cluster.ClusterError, "^a guest ended by itself while they booted\n(.*\n)*no such accel"):
+            cluster.Cluster(self.plan, 60.0, 0.0).wanted("they booted")
+
+    def test_as_many_guests_as_run(self) -> None:
+        self.directory.mkdir()
+        (self.directory / "plan").write_text('{"guests": "2"}')
+        self.assertEqual(supervisor.guests_of(self.directory), 0)
+        with mock.patch.object(supervisor, "running", return_value=1):
+            self.assertEqual(supervisor.guests_of(self.directory), 2)
+
+
 if __name__ == "__main__":
     unittest.main()
