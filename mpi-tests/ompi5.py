@@ -4,7 +4,7 @@
   ompi5.py root    that Debian alone
   ompi5.py build   the component and a choice of programs
   ompi5.py smoke   the same, and a choice of tests: messages, one-sided operations, a schedule of faults
-  ompi5.py full    mpi-tests/ but for soft-RoCE, OSU and benchmarks; all unit tests and those of sites
+  ompi5.py full    mpi-tests/ but for soft-RoCE and OSU; all unit tests and those of sites; the figures beside shared memory
 
 Debian 13 (trixie) has Open MPI 5.0. --suite sid takes the newest that Debian has: what is installed there is brought up to date
 first, and mend is built afresh. build/SUITE is the build directory. Where no such Debian can be made (not root, no network)
@@ -138,6 +138,8 @@ def run(debian: Debian, what: str, other: Path | None) -> int:
             refusals(debian, other)
     if what == "full":
         debian.test(what, "--label-regex", "^(mpi|unit|sites)$", "--label-exclude", "soft-roce|bench")
+        debian.step("figures", "python3", "-B", "mpi-tests/bench/bench.py", "--build", debian.build_directory, "--quick",
+                    "--peers", "mend,vader")
     return 0
 
 
