@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import hosts  # noqa: E402
 from harness import job as jobs  # noqa: E402
+from harness import openmpi  # noqa: E402
 from harness import verdict  # noqa: E402
 
 OUTPUT_LINES = 120  # of a failed run's output that are shown at each end
@@ -86,8 +87,9 @@ def main() -> int:
     if options.hosts > 1 and (reason := hosts.missing()):
         print(f"run_mpi SKIPPED: {reason}")
         return 77
+    mca = [tuple(pair) for pair in options.mca] + (openmpi.beside_sanitizers() if options.sanitized else [])
     job = jobs.Job(build=build, np=options.np, program=program_path(build, options.program),
-                   args=options.args, btl=options.btl, mca=[tuple(pair) for pair in options.mca],
+                   args=options.args, btl=options.btl, mca=mca,
                    env=dict(pair.split("=", 1) for pair in options.env),
                    rank_env=sanitizer_environment() if options.sanitized else {},
                    mpirun_args=options.mpirun, hosts=options.hosts, timeout=options.timeout)
