@@ -36,7 +36,8 @@ def check_command(line):
         if not path.is_file() or not path.stat().st_mode & 0o100:
             return f"{word} is not an executable file: {line}"
         known = subprocess.run([str(path), "--help"], capture_output=True, text=True, timeout=20).stdout
-        for option in re.findall(r"\s(--[\w-]+)", line):
+        own, _, _ = line.partition(" -- ")  # what follows are the words of a command that ours runs
+        for option in re.findall(r"\s(--[\w-]+)", own):
             if option not in known:
                 return f"{word} --help does not know {option}: {line}"
     presets = {p["name"] for p in json.loads(tree.read("CMakePresets.json"))["configurePresets"]}

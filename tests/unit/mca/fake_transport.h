@@ -33,8 +33,8 @@ struct FakeTransport {
   std::vector<std::unique_ptr<conn::Peer>> peers;  // as they were added
   std::vector<const conn::Peer*> given_up;
   std::vector<std::uint32_t> given_up_ranks;  // by give_up_process()
-  int frags_out = 0;    // fragments not given back
-  int regions_out = 0;  // regions not given back
+  int frags_out = 0;                          // fragments not given back
+  int regions_out = 0;                        // regions not given back
   bool closed = false;
   int closed_before_regions = -1;  // regions still registered when close() was called
   int alive = 0;                   // transports in existence
