@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,8 +114,16 @@ class Devices(BadInput):
     def test_no_rdma_on_the_machine(self) -> None:
         if Path("/sys/class/infiniband").exists() and os.listdir("/sys/class/infiniband"):
             self.skipTest("this machine has an RDMA device")
-        self.steps_aside("not used", mca=[("btl_mend_verbs_library", "auto"),
-                                          ("btl_mend_softhca_path", "/nonexistent")])
+        with tempfile.TemporaryDirectory() as lonely:  # the embedded device does not lie beside it
+            components = shutil.copytree(BUILD / "components", Path(lonely) / "components")
+            self.steps_aside("not used", mca=[("btl_mend_verbs_library", "auto"),
+                                              ("mca_base_component_path", f"{components}:SYSTEM_DEFAULT")])
+
+    def test_an_embedded_device_that_is_not_where_the_user_says(self) -> None:
+        if Path("/sys/class/infiniband").exists() and os.listdir("/sys/class/infiniband"):
+            self.skipTest("this machine has an RDMA device")
+        self.refused("btl_mend_softhca_path", "looked at /nonexistent", mca=[("btl_mend_verbs_library", "auto"),
+                                                                             ("btl_mend_softhca_path", "/nonexistent")])
 
 
 class Resources(BadInput):
