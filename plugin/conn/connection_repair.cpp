@@ -34,12 +34,15 @@ const char* kind_name(ops::LogKind kind) {
   return "operation";
 }
 
+// What ends needs no repair, and its last fence finds errors of what it left behind.
+bool ends(State state) {
+  return state == State::Closing || state == State::Closed || state == State::Failed;
+}
+
 }  // namespace
 
 void Connection::on_lost(Epoch epoch, int status) {
-  // What ends needs no repair, and its last fence finds errors of what it left behind.
-  if (fsm_.state == State::Closing || fsm_.state == State::Closed || fsm_.state == State::Failed)
-    return handle(simple_event(EventKind::LinkLost, epoch));
+  if (ends(fsm_.state)) return handle(simple_event(EventKind::LinkLost, epoch));
   const FaultClass fault =
       status < 0 ? FaultClass::LinkLike : policy_of(static_cast<ibv_wc_status>(status));
   switch (fault) {
@@ -91,8 +94,7 @@ void Connection::refuse(std::string what) {
 // Repeated until it is answered; the outage's deadline ends it.
 void Connection::ask_keys(std::uint32_t ticket, TimeNs pause) {
   if (!repair_.pending || ticket != repair_.ticket) return;
-  if (fsm_.state == State::Failed || fsm_.state == State::Closing || fsm_.state == State::Closed)
-    return;
+  if (ends(fsm_.state)) return;
   CtlMessage request;
   request.type = MsgType::KeyReq;
   request.epoch = fsm_.epoch;

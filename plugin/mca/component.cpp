@@ -1,7 +1,5 @@
 #include "plugin/mca/component.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <initializer_list>
@@ -24,15 +22,6 @@ namespace mend::mca {
 namespace {
 
 Runtime* g_runtime = nullptr;
-
-// The help texts lie beside the component, in the build tree as after installation.
-void add_help_directory() {
-  Dl_info info{};
-  if (dladdr(&mca_btl_mend_component, &info) == 0 || info.dli_fname == nullptr) return;
-  const std::string path = info.dli_fname;
-  const std::size_t slash = path.rfind('/');
-  opal_show_help_add_dir(slash == std::string::npos ? "." : path.substr(0, slash).c_str());
-}
 
 std::uint64_t fnv1a(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
@@ -248,7 +237,8 @@ mca_btl_base_module_t** init(int* count, bool /*progress_threads*/, bool /*mpi_t
 }
 
 int open() noexcept {
-  add_help_directory();
+  const std::string directory = help_directory();
+  if (!directory.empty()) opal_show_help_add_dir(directory.c_str());
   return OPAL_SUCCESS;
 }
 

@@ -1,5 +1,7 @@
 #include "plugin/mca/give_up.h"
 
+#include <algorithm>
+
 #include "plugin/mca/component.h"
 #include "plugin/mca/tell_user.h"
 
@@ -8,23 +10,25 @@ namespace {
 
 struct Farewell {
   opal_proc_t* proc = nullptr;
-  Module* module = nullptr;  // one that has an error callback
   bool first_time = false;
 };
 
-// A module whose error callback Open MPI has set; it sets that of all. Not one of the peer's own:
-// who was only received from has no endpoint.
-Module* who_tells(const Runtime& rt) {
-  for (const auto& module : rt.modules)
-    if (module->error_callback != nullptr) return module.get();
-  return nullptr;
+// By any module whose error callback Open MPI has set; it sets that of all. Not one of the peer's
+// own: who was only received from has no endpoint.
+void tell_open_mpi(const Runtime& rt, opal_proc_t* lost) {
+  const auto tells = std::find_if(rt.modules.begin(), rt.modules.end(), [](const auto& module) {
+    return module->error_callback != nullptr;
+  });
+  if (tells == rt.modules.end()) return;
+  // Open MPI prints this once more, and takes it for a format.
+  std::string summary = "mend: the message above names the cause";
+  (*tells)->error_callback(&(*tells)->super, MCA_BTL_ERROR_FLAGS_FATAL, lost, summary.data());
 }
 
-// Open MPI prints a text of the callback's once more, and takes it for a format.
-void tell_open_mpi(Module* module, opal_proc_t* lost) {
-  if (module == nullptr) return;
-  std::string summary = "mend: the message above names the cause";
-  module->error_callback(&module->super, MCA_BTL_ERROR_FLAGS_FATAL, lost, summary.data());
+// Everybody has finished; a message that did not arrive is no reason to fail the job.
+bool only_a_warning(const Runtime& rt, const std::string& text) {
+  if (rt.leaving) opal_output(0, "mend: while finalizing: %s", text.c_str());
+  return rt.leaving;
 }
 
 Farewell mark_lost(Runtime& rt, conn::Peer* peer) {
@@ -39,7 +43,6 @@ Farewell mark_lost(Runtime& rt, conn::Peer* peer) {
     if (!endpoint) continue;
     endpoint->lost.store(true);
   }
-  farewell.module = who_tells(rt);
   return farewell;
 }
 
@@ -48,18 +51,13 @@ Farewell mark_lost(Runtime& rt, conn::Peer* peer) {
 void give_up(conn::Peer* peer, const std::string& text) noexcept {
   Runtime& rt = *runtime();
   const Farewell farewell = mark_lost(rt, peer);
-  if (rt.leaving) {
-    // Everybody has finished; a message that did not arrive is no reason to fail the job.
-    opal_output(0, "mend: while finalizing: %s", text.c_str());
-    return;
-  }
-  if (!farewell.first_time) return;
+  if (only_a_warning(rt, text) || !farewell.first_time) return;
   const std::string host = compat::host_of(*farewell.proc);
   const bool goes_on = compat::job_survives_losses();
   tell_user(goes_on ? "gave up, job goes on" : "gave up", opal_process_info.nodename,
             OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), host.c_str(),
             OPAL_NAME_PRINT(farewell.proc->proc_name), text.c_str());
-  tell_open_mpi(farewell.module, farewell.proc);
+  tell_open_mpi(rt, farewell.proc);
   // Not before the callback, and in no other job: requests that fail would end it, and its last
   // words would name no cause.
   if (goes_on) rt.transport->give_up_peer(peer);
@@ -67,13 +65,10 @@ void give_up(conn::Peer* peer, const std::string& text) noexcept {
 
 void give_up_myself(const std::string& text) noexcept {
   Runtime& rt = *runtime();
-  if (rt.leaving) {
-    opal_output(0, "mend: while finalizing: %s", text.c_str());
-    return;
-  }
+  if (only_a_warning(rt, text)) return;
   tell_user("gave up on itself", opal_process_info.nodename, OPAL_NAME_PRINT(OPAL_PROC_MY_NAME),
             text.c_str());
-  tell_open_mpi(who_tells(rt), opal_proc_local_get());
+  tell_open_mpi(rt, opal_proc_local_get());
 }
 
 void note_end(const opal_process_name_t& name) noexcept {

@@ -27,14 +27,9 @@ constexpr char kHelpFile[] = "help-mpi-btl-mend.txt";
 
 // The text of a topic as the help file beside the component has it, to be freed, or nullptr.
 char* read_topic(const char* topic) noexcept {
-  Dl_info info{};
-  if (dladdr(kHelpFile, &info) == 0 || info.dli_fname == nullptr) return nullptr;
-  const char* slash = std::strrchr(info.dli_fname, '/');
-  const int length = slash == nullptr ? 0 : static_cast<int>(slash + 1 - info.dli_fname);
-  char line[PATH_MAX];
-  std::snprintf(line, sizeof(line), "%.*s%s", length, info.dli_fname, kHelpFile);
-  std::FILE* file = std::fopen(line, "re");
+  std::FILE* file = std::fopen((help_directory() + kHelpFile).c_str(), "re");
   if (file == nullptr) return nullptr;
+  char line[256];
   char heading[128];
   std::snprintf(heading, sizeof(heading), "[%s]\n", topic);
   std::string text;
@@ -59,6 +54,14 @@ char* fill_in(const char* topic, std::va_list values) noexcept {
 }
 
 }  // namespace
+
+std::string help_directory() {
+  Dl_info info{};
+  if (dladdr(kHelpFile, &info) == 0 || info.dli_fname == nullptr) return {};
+  const std::string path = info.dli_fname;
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "./" : path.substr(0, slash + 1);
+}
 
 void tell_user(const char* topic, ...) noexcept {
   std::va_list values;

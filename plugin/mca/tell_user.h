@@ -15,6 +15,10 @@ namespace mend::mca {
 // The text of a topic of help-mpi-btl-mend.txt with its values filled in (printf style).
 void tell_user(const char* topic, ...) noexcept;
 
+// Where help-mpi-btl-mend.txt lies: beside the component, in the build tree as after installation.
+// Ends in a slash; empty if nobody knows.
+std::string help_directory();
+
 // What one line can say, after the names of host and process that Open MPI puts before its own.
 void tell_in_a_line(const std::string& text) noexcept;
 

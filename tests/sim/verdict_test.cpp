@@ -158,15 +158,18 @@ TEST(Verdict, AnIdleConnectionIsNoSignOfLifeWheneverTheCutComes) {
   }
 }
 
+// Nothing but the way between these two is gone.
+Fate between_0_and_1(const Request& request) {
+  return request.node + request.peer == 1 ? Fate::LoseRequest : Fate::Pass;
+}
+
 // One whose peer has given it up may hear all others and still be the one that is reported.
 TEST(Verdict, WhoWasRefusedWaits) {
   const auto play = [](bool survives) {
     World world(goes_on(3, survives));
     connect(world);
-    // Only the way between 0 and 1 is gone. 1 learns of it first and says so when its time is up.
-    world.tap().on_request = [](const Request& request) {
-      return request.node + request.peer == 1 ? Fate::LoseRequest : Fate::Pass;
-    };
+    // 1 learns of it first and says so when its time is up.
+    world.tap().on_request = between_0_and_1;
     int refused = 0;
     world.tap().on_datagram = [&](std::size_t, const conn::CtlMessage& sent) {
       if (sent.src_rank + sent.dst_rank != 1) return UdFate{};
@@ -197,9 +200,7 @@ TEST(Verdict, OfTwoWhoBothHearOthersOneReportsFirst) {
   const auto play = [](bool survives) {
     World world(goes_on(3, survives));
     connect(world);
-    world.tap().on_request = [](const Request& request) {
-      return request.node + request.peer == 1 ? Fate::LoseRequest : Fate::Pass;
-    };
+    world.tap().on_request = between_0_and_1;
     world.tap().on_datagram = [](std::size_t, const conn::CtlMessage& sent) {
       return UdFate{sent.src_rank + sent.dst_rank == 1 ? 0u : 1u, 0, 0};
     };

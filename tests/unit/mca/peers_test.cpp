@@ -20,6 +20,11 @@ void on_error(mca_btl_base_module_t*, std::int32_t flags, opal_proc_t* lost, cha
   g_told.push_back(lost);
 }
 
+void remove(Session& s, opal_proc_t& proc, mca_btl_base_endpoint_t* endpoint) {
+  opal_proc_t* procs[] = {&proc};
+  EXPECT_EQ(s.module()->btl_del_procs(s.module(), 1, procs, &endpoint), OPAL_SUCCESS);
+}
+
 class Peers : public testing::Test {
  protected:
   Peers() {
@@ -144,11 +149,8 @@ TEST_F(Peers, OneThatIsRemovedBeforeItWasUsedDoesNotSilenceLosses) {
   opal_proc_t served_otherwise = other_process(81), other = other_process(82);
   auto* unwanted = add(s, served_otherwise);
   auto* endpoint = add(s, other);
-  opal_proc_t* procs[] = {&served_otherwise};
-  s.module()->btl_del_procs(s.module(), 1, procs, &unwanted);
-  opal_proc_t* me[] = {opal_proc_local_get()};
-  auto* self = s.self();
-  s.module()->btl_del_procs(s.module(), 1, me, &self);
+  remove(s, served_otherwise, unwanted);
+  remove(s, *opal_proc_local_get(), s.self());
   EXPECT_EQ(gave_up(endpoint->peer, "why").find("while finalizing"), std::string::npos);
   EXPECT_EQ(g_told, std::vector<const opal_proc_t*>{&other});
 }
@@ -160,8 +162,7 @@ TEST_F(Peers, InFinalizeALossIsAWarning) {
   auto* removed = add(s, first);
   auto* endpoint = add(s, other);
   fake().peers_used = true;
-  opal_proc_t* procs[] = {&first};
-  s.module()->btl_del_procs(s.module(), 1, procs, &removed);
+  remove(s, first, removed);
   EXPECT_NE(gave_up(endpoint->peer, "why").find("while finalizing: why"), std::string::npos);
   EXPECT_TRUE(g_told.empty());
 }
@@ -172,8 +173,7 @@ TEST_F(Peers, AnEndInFinalizeReachesTheTransport) {
   opal_proc_t ended = other_process(93);
   auto* endpoint = add(s, ended);
   fake().peers_used = true;
-  opal_proc_t* procs[] = {&ended};
-  s.module()->btl_del_procs(s.module(), 1, procs, &endpoint);
+  remove(s, ended, endpoint);
   static opal_process_name_t name;
   name = ended.proc_name;
   mca::note_end(name);
