@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -53,9 +55,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int start(int argc, char** argv) {
   CLI::App app{"Mapping a machine beside hwloc's own loading of it."};
   std::vector<std::string> files;
   std::string json;
@@ -83,4 +83,15 @@ int main(int argc, char** argv) {
   }
   if (!json.empty()) std::ofstream(json) << rows.dump(2) << "\n";
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return start(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_topo FAILED: %s\n", e.what());
+    return 1;
+  }
 }
