@@ -52,11 +52,22 @@ Context* open_context(Process& proc, Device& device) {
     ctx->port_changes_seen[p] = port.changes.load();
     ctx->gid_changes_seen[p] = port.gid_changes.load();
   }
+  {
+    std::lock_guard guard(proc.registry());
+    proc.contexts().push_back(ctx.get());
+  }
   proc.start_device_thread();
-  std::lock_guard guard(proc.registry());
-  proc.contexts().push_back(ctx.get());
   return ctx.release();
 }
+
+namespace {
+
+bool has_contexts(Process& proc) {
+  std::lock_guard guard(proc.registry());
+  return !proc.contexts().empty();
+}
+
+}  // namespace
 
 int close_context(Context* ctx) {
   Process& proc = *ctx->proc;
@@ -67,6 +78,10 @@ int close_context(Context* ctx) {
     all.erase(std::remove(all.begin(), all.end(), ctx), all.end());
     ctx->async.withdraw();
     proc.give_back(Process::Pool::Wake, ctx->wake);
+  }
+  if (!proc.inert() && !has_contexts(proc)) {
+    proc.rest_device_thread();
+    if (has_contexts(proc)) proc.start_device_thread();  // opened meanwhile
   }
   delete ctx;
   return 0;

@@ -32,7 +32,7 @@ int pidfd_of(pid_t pid) {
 
 }  // namespace
 
-std::unique_ptr<DeviceThread> DeviceThread::start(Process& process) {
+std::unique_ptr<DeviceThread> DeviceThread::create(Process& process) {
   auto self = std::unique_ptr<DeviceThread>(new DeviceThread(process));
   self->epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (self->epoll_fd_ < 0) return nullptr;
@@ -41,26 +41,35 @@ std::unique_ptr<DeviceThread> DeviceThread::start(Process& process) {
   event.events = EPOLLIN;
   event.data.u64 = 0;
   if (::epoll_ctl(self->epoll_fd_, EPOLL_CTL_ADD, self->socket_.fd(), &event) != 0) return nullptr;
+  return self;
+}
+
+void DeviceThread::run_on() {
+  const std::lock_guard guard(life_mutex_);
+  if (thread_.joinable()) return;
+  stop_ = false;
   // The application's signals are none of this thread's business.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    self->thread_ = std::thread([raw = self.get()] { raw->run(); });
-  } catch (const std::system_error&) {
-    self.reset();
+    thread_ = std::thread([this] { loop(); });
+  } catch (const std::system_error&) {  // as documented: without
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return self;
+}
+
+void DeviceThread::rest() {
+  const std::lock_guard guard(life_mutex_);
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  process_.waker().wake(process_.hdr()->device_thread);
+  thread_.join();
 }
 
 DeviceThread::~DeviceThread() {
-  if (thread_.joinable()) {
-    stop_ = true;
-    process_.waker().wake(process_.hdr()->device_thread);
-    thread_.join();
-  }
+  rest();
   socket_.withdraw();
   for (const auto& [key, watched] : watched_) {
     if (watched.pidfd >= 0) ::close(watched.pidfd);
@@ -83,7 +92,7 @@ void DeviceThread::watch(uint32_t slot, uint32_t gen, pid_t pid) {
   watched_.emplace(key, entry);
 }
 
-void DeviceThread::run() {
+void DeviceThread::loop() {
   pthread_setname_np(pthread_self(), "softhca");
   while (!stop_) {
     sleep_until_event();

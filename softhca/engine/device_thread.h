@@ -1,7 +1,9 @@
 // The device's own thread in a process: re-drives work requests that wait for a timer, notices the
 // death of peers at once (pidfd) and cleans up after them, and looks at the process' objects when a
 // peer asks for it. Sleeps until the earliest deadline or an event; all signals blocked; holds no
-// lock while it sleeps. Shared mode only: in-process mode is driven by the simulation.
+// lock while it sleeps. It runs while the process has a device open: what the process' owner does
+// after closing its last one, it does alone. Shared mode only: in-process mode is driven by the
+// simulation.
 #pragma once
 
 #include <sys/types.h>
@@ -22,11 +24,17 @@ class Process;
 
 class DeviceThread {
  public:
-  // nullptr if no thread can be had (the engine then works from poll and post alone).
-  static std::unique_ptr<DeviceThread> start(Process& process);
+  // At rest. nullptr if there is no descriptor for it.
+  static std::unique_ptr<DeviceThread> create(Process& process);
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
+
+  // Runs, if it did not. If no thread can be had the engine works from poll and post alone.
+  void run_on();
+  // Joins it, if it ran; whom it watches is kept, and is looked at when it runs on. From any thread
+  // but itself.
+  void rest();
 
   // Sweeps (slot, gen) as soon as `pid` has died.
   void watch(uint32_t slot, uint32_t gen, pid_t pid);
@@ -39,7 +47,7 @@ class DeviceThread {
   };
 
   explicit DeviceThread(Process& process) : process_(process) {}
-  void run();
+  void loop();
   void sleep_until_event();
   void handle_deaths();
 
@@ -50,7 +58,8 @@ class DeviceThread {
   std::unordered_map<uint64_t, Watched> watched_;  // by (gen, slot)
   bool poll_liveness_ = false;  // a pidfd could not be had: look at the locks now and then
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::mutex life_mutex_;  // held by whoever starts or joins
+  std::thread thread_;     // guarded by life_mutex_
 };
 
 }  // namespace softhca

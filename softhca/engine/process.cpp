@@ -461,11 +461,21 @@ void Process::wake_device_thread() noexcept {
 void Process::start_device_thread() {
   if (fabric_.in_process || inert_) return;
   std::lock_guard guard(thread_mutex_);
-  if (!thread_) thread_ = DeviceThread::start(*this);
+  if (!thread_) thread_ = DeviceThread::create(*this);
+  if (thread_) thread_->run_on();
+}
+
+// Not under the mutex: the thread may want it meanwhile. The object stays until detach.
+void Process::rest_device_thread() {
+  DeviceThread* thread = nullptr;
+  {
+    std::lock_guard guard(thread_mutex_);
+    thread = thread_.get();
+  }
+  if (thread != nullptr) thread->rest();
 }
 
 void Process::watch(Peer& peer) {
-  start_device_thread();
   if (&peer == self_.get() || fabric_.in_process) return;
   std::lock_guard guard(thread_mutex_);
   if (thread_) thread_->watch(peer.slot, peer.gen, peer.pid);

@@ -149,9 +149,11 @@ class Process {
   void service();
   void schedule(uint64_t deadline) noexcept;
   uint64_t next_deadline() const noexcept { return next_deadline_.load(std::memory_order_relaxed); }
-  // Starts the device thread on first need (not in in-process mode) and has it watch `peer`.
+  // Has the device thread watch `peer`.
   void watch(Peer& peer);
+  // With the first device context opened, and when the last is closed (nothing in in-process mode).
   void start_device_thread();
+  void rest_device_thread();
   void wake_device_thread() noexcept;
 
   // Cleans up after a dead process; no-op if somebody else has done so. Needs no lock held.

@@ -1,0 +1,129 @@
+// The device's thread runs while the process has a device open, and only then. Real time, real
+// processes.
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/softhca/process_kit.h"
+
+namespace {
+
+using kit::Address;
+using kit::Child;
+using kit::connect_through;
+using kit::introduce;
+using kit::Link;
+using kit::Node;
+using kit::open_device;
+using kit::OwnFabric;
+using kit::Qp;
+
+// Threads of this process that the device named.
+int device_threads() {
+  int count = 0;
+  DIR* tasks = ::opendir("/proc/self/task");
+  if (tasks == nullptr) return -1;
+  while (const dirent* entry = ::readdir(tasks)) {
+    std::ifstream comm(std::string("/proc/self/task/") + entry->d_name + "/comm");
+    std::string name;
+    if (std::getline(comm, name) && name == "softhca") ++count;
+  }
+  ::closedir(tasks);
+  return count;
+}
+
+// A new thread names itself as soon as it runs.
+int device_threads_soon(int wanted) {
+  for (int tries = 0; tries < 2000 && device_threads() != wanted; ++tries)
+    kit::real_wait(1'000'000);
+  return device_threads();
+}
+
+int close(ibv_context* ctx) { return ctx == nullptr ? ENODEV : ibv_close_device(ctx); }
+
+TEST(DeviceThread, RunsFromTheFirstContextToTheLast) {
+  OwnFabric fabric("thread");
+  Child child([](Link&) {
+    EXPECT_EQ(device_threads(), 0);
+    for (int round = 0; round < 3; ++round) {
+      ibv_context* first = open_device();
+      EXPECT_EQ(device_threads_soon(1), 1);
+      ibv_context* second = open_device();
+      EXPECT_EQ(close(first), 0);
+      EXPECT_EQ(device_threads_soon(1), 1);
+      EXPECT_EQ(close(second), 0);
+      EXPECT_EQ(device_threads(), 0) << "round " << round;  // at once: it was joined
+    }
+    return 0;
+  });
+  EXPECT_EQ(child.join(), 0);
+}
+
+TEST(DeviceThread, OpeningAndClosingInManyThreadsLeavesItAsItShouldBe) {
+  OwnFabric fabric("threads");
+  Child child([](Link&) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::jthread> users;
+      for (int user = 0; user < 4; ++user)
+        users.emplace_back([] {
+          for (int i = 0; i < 25; ++i) EXPECT_EQ(close(open_device()), 0);
+        });
+      ibv_context* kept = open_device();
+      users.clear();
+      EXPECT_EQ(device_threads_soon(1), 1) << "a context is open";
+      EXPECT_EQ(close(kept), 0);
+      EXPECT_EQ(device_threads(), 0);
+    }
+    return 0;
+  });
+  EXPECT_EQ(child.join(), 0);
+}
+
+// A victim that waits to be killed; the other has closed its device before, and opened it again.
+TEST(DeviceThread, WorksAfterARest) {
+  OwnFabric fabric("rested");
+  Child victim([](Link& link) {
+    ibv_context* ctx = open_device();
+    if (ctx == nullptr) return 1;
+    Node node(ctx);
+    Qp qp(node);
+    Address peer{};
+    if (!connect_through(link, qp, &peer)) return 1;
+    while (true) kit::real_wait(1'000'000'000);
+  });
+  Child sender([](Link& link) {
+    EXPECT_EQ(close(open_device()), 0);
+    ibv_context* ctx = open_device();
+    if (ctx == nullptr) return 1;
+    {
+      Node node(ctx, {.channel = true});
+      Qp qp(node, {.timeout = 12, .retry_cnt = 2, .rnr_retry = 7});
+      EXPECT_EQ(ibv_req_notify_cq(node.cq, 0), 0);
+      Address peer{};
+      if (!connect_through(link, qp, &peer)) return 1;
+      EXPECT_EQ(kit::post(qp, {.wr_id = 1}), 0);  // waits: receiver not ready
+      if (!link.go()) return 1;
+      // Nobody polls: it is for the thread to see the death, retry, give up and wake this one.
+      ibv_cq* cq = nullptr;
+      void* context = nullptr;
+      EXPECT_EQ(ibv_get_cq_event(node.channel, &cq, &context), 0);
+      ibv_ack_cq_events(cq, 1);
+      EXPECT_EQ(kit::poll_one(node.cq, kit::real_wait).status, IBV_WC_RETRY_EXC_ERR);
+    }
+    EXPECT_EQ(close(ctx), 0);
+    return 0;
+  });
+  introduce(victim, sender);
+  ASSERT_TRUE(sender.link().wait());
+  victim.signal(SIGKILL);
+  EXPECT_EQ(victim.join(), 128 + SIGKILL);
+  EXPECT_EQ(sender.join(), 0);
+}
+
+}  // namespace
