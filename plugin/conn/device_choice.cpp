@@ -103,12 +103,14 @@ bool active(const Candidate& candidate) {
   return port && port->active;
 }
 
-Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params& params) {
+Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params& params,
+                            const std::function<void()>& before_open) {
   Devices devices;
   devices.api = &api;
   devices.kind = kind;
   auto list = verbs::DeviceList::query(api);
   if (!list) return tl::unexpected(list.error());
+  if (list->size() > 0 && before_open) before_open();
   std::vector<Candidate> found;
   const auto refused = open_all(*list, devices, found);
   std::vector<topo::Port> names;
@@ -138,23 +140,25 @@ Result<Devices> use_library(const verbs::Api& api, DeviceKind kind, const Params
 
 }  // namespace
 
-Result<Devices> choose_devices(const Params& params, const Identity& self) {
-  auto devices = active_ports(params, self);
+Result<Devices> choose_devices(const Params& params, const Identity& self,
+                               const std::function<void()>& before_open) {
+  auto devices = active_ports(params, self, before_open);
   if (!devices) return devices;
   order_by_place(params, self, *devices);
   if (devices->ports.size() > kMaxRails) devices->ports.resize(kMaxRails);
   return devices;
 }
 
-Result<Devices> active_ports(const Params& params, const Identity& self) {
+Result<Devices> active_ports(const Params& params, const Identity& self,
+                             const std::function<void()>& before_open) {
   if (params.verbs_library != "auto" && params.verbs_library != "softhca") {
     auto api = verbs::load(params.verbs_library);
     if (!api) return tl::unexpected(api.error());
-    return use_library(**api, DeviceKind::Verbs, params);
+    return use_library(**api, DeviceKind::Verbs, params, before_open);
   }
   if (params.verbs_library == "auto") {
     const auto api = verbs::load("libibverbs.so.1");
-    Result<Devices> real = api ? use_library(**api, DeviceKind::Verbs, params)
+    Result<Devices> real = api ? use_library(**api, DeviceKind::Verbs, params, before_open)
                                : Result<Devices>(tl::unexpected(api.error()));
     const bool none = !real && (!api || real.error().code == ENODEV || real.error().code == ENOSYS);
     if (!none || !params.embedded_allowed) {
@@ -171,7 +175,7 @@ Result<Devices> active_ports(const Params& params, const Identity& self) {
     if (!params.softhca_path.empty()) error.object = "btl_mend_softhca_path";
     return tl::unexpected(error);
   }
-  return use_library(**api, DeviceKind::Softhca, params);
+  return use_library(**api, DeviceKind::Softhca, params, before_open);
 }
 
 }  // namespace mend::conn

@@ -6,6 +6,7 @@
 // nothing is printed.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,11 +34,14 @@ struct Devices {
 
 // ENODEV: no library, or no active port that the parameters allow: step aside. Other codes are the
 // user's to know: an unknown device in if_include, a library that does not load although it was
-// asked for.
-Result<Devices> choose_devices(const Params& params, const Identity& self);
+// asked for. `before_open` is called once there is a device to open, before the first is: opening
+// may start a thread.
+Result<Devices> choose_devices(const Params& params, const Identity& self,
+                               const std::function<void()>& before_open = {});
 
 // The same before the choice by place: all active ports that the parameters allow, by device name
 // and port number.
-Result<Devices> active_ports(const Params& params, const Identity& self);
+Result<Devices> active_ports(const Params& params, const Identity& self,
+                             const std::function<void()>& before_open = {});
 
 }  // namespace mend::conn

@@ -81,7 +81,9 @@ Transport::Transport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
 Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const Identity& self,
                                                      const Upcalls& upcalls) {
   ServiceThread::leave_signals_alone();
-  auto devices = choose_devices(params, self);
+  auto devices = choose_devices(params, self, [&upcalls] {
+    if (upcalls.before_threads != nullptr) upcalls.before_threads(upcalls.context);
+  });
   if (!devices) return tl::unexpected(devices.error());
   if (auto safe = verbs::make_fork_safe(*devices->api); !safe)
     log(LogLevel::Info, "fork safety: " + safe.error().message);

@@ -64,6 +64,9 @@ struct Upcalls {
   void (*unknown_peer)(void* context, std::uint32_t rank) = nullptr;
   // Something goes on, but so slowly that a person should know; text says what and why. Optional.
   void (*warn)(void* context, const std::string& text) = nullptr;
+  // Before the first device is opened, and so before mend or a driver starts a thread: what can
+  // only be done without them. Not called where there is no device. Optional.
+  void (*before_threads)(void* context) = nullptr;
   void* context = nullptr;
 };
 

@@ -173,6 +173,11 @@ void make_modules(Runtime& rt) {
   rt.modules_live = rt.modules.size();
 }
 
+void before_threads(void* context) {
+  auto& rt = *static_cast<Runtime*>(context);
+  if (rt.registrations == nullptr) rt.registrations = RegistrationCache::create();
+}
+
 std::unique_ptr<Runtime> start_runtime() {
   auto rt = std::make_unique<Runtime>();
   conn::Params params = settings().conn;
@@ -183,6 +188,7 @@ std::unique_ptr<Runtime> start_runtime() {
   upcalls.gave_up = &on_gave_up;
   upcalls.unknown_peer = &on_unknown_peer;
   upcalls.warn = &on_warning;
+  upcalls.before_threads = &before_threads;
   upcalls.context = rt.get();
   auto transport = conn::Transport::create(params, identity(), upcalls);
   if (!transport) {
@@ -190,11 +196,11 @@ std::unique_ptr<Runtime> start_runtime() {
     return nullptr;
   }
   rt->transport = std::move(*transport);
-  rt->registrations = RegistrationCache::create(*rt->transport);
   if (rt->registrations == nullptr) {
     report_setup(Error{0, "rcache", "Open MPI's registration cache \"grdma\" is not available"});
     return nullptr;
   }
+  rt->registrations->serve(*rt->transport);
   rt->self.start(&on_self_receive, &release_frag, rt.get());
   make_modules(*rt);
   const std::vector<std::byte> modex = rt->transport->modex();

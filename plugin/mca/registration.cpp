@@ -56,11 +56,11 @@ const ops::LocalKeys& local_keys_of(const mca_btl_base_registration_handle_t& ha
   return registration_of(handle).region->local;
 }
 
-std::unique_ptr<RegistrationCache> RegistrationCache::create(conn::Transport& transport) {
+std::unique_ptr<RegistrationCache> RegistrationCache::create() {
   // Open MPI's hooks see munmap, but not a heap that glibc trims. The cache would keep the pages it
   // had, and the device deliver into them what nobody sees when the heap has grown again.
   mallopt(M_TRIM_THRESHOLD, -1);
-  std::unique_ptr<RegistrationCache> cache(new RegistrationCache(transport));
+  std::unique_ptr<RegistrationCache> cache(new RegistrationCache);
   mca_rcache_base_resources_t resources{};
   resources.cache_name = const_cast<char*>("mend");
   resources.reg_data = cache.get();
@@ -75,7 +75,7 @@ std::unique_ptr<RegistrationCache> RegistrationCache::create(conn::Transport& tr
 RegistrationCache::~RegistrationCache() {
   if (grdma_ != nullptr) mca_rcache_base_module_destroy(grdma_);
   // Registrations that were in use when grdma went stay with us.
-  for (conn::Region& region : regions_) transport_.deregister_region(region);
+  for (conn::Region& region : regions_) transport_->deregister_region(region);
 }
 
 mca_btl_base_registration_handle_t* RegistrationCache::add(void* base, std::size_t size,
@@ -115,7 +115,7 @@ int RegistrationCache::register_region(void* base, std::size_t size,
   conn::Region region;
   Result<void> result;
   for (const std::uint32_t flags : {merged, t_wanted, reading}) {
-    result = transport_.register_region(base, size, access_of(flags), region);
+    result = transport_->register_region(base, size, access_of(flags), region);
     if (result) {
       registration.access_flags = static_cast<int32_t>(flags);
       break;
@@ -132,7 +132,7 @@ int RegistrationCache::register_region(void* base, std::size_t size,
   const std::lock_guard lock(mutex_);
   regions_.push_front(region);
   new (&ours.region) std::list<conn::Region>::iterator(regions_.begin());
-  fill_handle(ours.handle, region, transport_.rails().size());
+  fill_handle(ours.handle, region, transport_->rails().size());
   return OPAL_SUCCESS;
 }
 
@@ -145,7 +145,7 @@ int RegistrationCache::deregister_call(void* self,
     const std::lock_guard lock(cache.mutex_);
     gone.splice(gone.begin(), cache.regions_, ours.region);
   }
-  cache.transport_.deregister_region(gone.front());
+  cache.transport_->deregister_region(gone.front());
   return OPAL_SUCCESS;
 }
 

@@ -2,9 +2,11 @@
 // device; and the handle that Open MPI sends to peers.
 //
 // Thread contract: register and deregister from any application thread (grdma locks); create and
-// destroy from init and finalize. Destroyed before the transport, or grdma would call into an
-// unloaded component. Invariant: a handle stays valid, and its bytes unchanged, from register to
-// deregister.
+// destroy from init and finalize. Created before mend has a thread: with the first cache of a
+// process Open MPI writes its memory hooks over the first bytes of munmap and its like, and a
+// thread that is in there meanwhile (the first malloc of a new thread is) dies of SIGILL. Destroyed
+// before the transport, or grdma would call into an unloaded component. Invariant: a handle stays
+// valid, and its bytes unchanged, from register to deregister.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +41,9 @@ namespace mend::mca {
 class RegistrationCache {
  public:
   // Null when grdma is not available.
-  static std::unique_ptr<RegistrationCache> create(conn::Transport& transport);
+  static std::unique_ptr<RegistrationCache> create();
+  // Where memory is registered; once, before the first add().
+  void serve(conn::Transport& transport) { transport_ = &transport; }
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -49,14 +53,14 @@ class RegistrationCache {
   void remove(mca_btl_base_registration_handle_t& handle);
 
  private:
-  explicit RegistrationCache(conn::Transport& transport) : transport_(transport) {}
+  RegistrationCache() = default;
   static int register_call(void* self, void* base, std::size_t size,
                            mca_rcache_base_registration_t* registration) noexcept;
   static int deregister_call(void* self, mca_rcache_base_registration_t* registration) noexcept;
   int register_region(void* base, std::size_t size, mca_rcache_base_registration_t& registration);
   void complain(std::size_t size);
 
-  conn::Transport& transport_;
+  conn::Transport* transport_ = nullptr;
   mca_rcache_base_module_t* grdma_ = nullptr;
   std::mutex mutex_;  // guards what follows
   std::list<conn::Region>

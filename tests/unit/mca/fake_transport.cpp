@@ -37,6 +37,7 @@ Result<std::unique_ptr<Transport>> Transport::create(const Params& params, const
   fake().params = params;
   fake().identity = self;
   fake().upcalls = upcalls;
+  if (upcalls.before_threads != nullptr) upcalls.before_threads(upcalls.context);
   return std::unique_ptr<Transport>(new Transport(std::make_unique<Impl>()));
 }
 
