@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <map>
+#include <string>
 #include <thread>
 
 #include "ops/spin_lock.h"
@@ -95,23 +98,48 @@ TEST(Threads, TheAckTimerDoesNotWaitForASender) {
 
 // Where waiter and holder share a core, the waiter yielded and was chosen again, until its time
 // slice was over.
+// Of a thread of this process; 0 if there is none of that number.
+long voluntary_switches(pid_t thread) {
+  std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
+  std::string word;
+  long count = 0;
+  while (status >> word)
+    if (word == "voluntary_ctxt_switches:") status >> count;
+  return count;
+}
+
+std::chrono::microseconds cpu_time(const rusage& usage) {
+  const auto of = [](const timeval& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
 TEST(Threads, ALockIsWaitedForAsleep) {
   ops::SpinLock lock;
   std::atomic<bool> waiting{false};
   lock.lock();
-  rusage waited{};
+  pid_t waiter_id = 0;
+  rusage before{}, after{};
   std::thread waiter([&] {
+    waiter_id = gettid();
+    getrusage(RUSAGE_THREAD, &before);
     waiting = true;
     lock.lock();
     lock.unlock();
-    getrusage(RUSAGE_THREAD, &waited);
+    getrusage(RUSAGE_THREAD, &after);
   });
   while (!waiting) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // On a busy machine the yields before the first sleep take a time slice each.
+  const auto begun = std::chrono::steady_clock::now();
+  while (voluntary_switches(waiter_id) < before.ru_nvcsw + 20 &&
+         std::chrono::steady_clock::now() - begun < std::chrono::seconds(10))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   lock.unlock();
   waiter.join();
-  EXPECT_GT(waited.ru_nvcsw, 5) << "did not give up its core";
-  EXPECT_LT(waited.ru_utime.tv_usec + waited.ru_stime.tv_usec, 50000);
+  EXPECT_GE(after.ru_nvcsw, before.ru_nvcsw + 20) << "did not give up its core";
+  EXPECT_LT(cpu_time(after) - cpu_time(before),
+            (std::chrono::steady_clock::now() - begun) / 2 + std::chrono::milliseconds(1));
 }
 
 // The worker thread fences and reconnects while the application submits and polls.

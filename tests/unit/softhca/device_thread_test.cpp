@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,15 +25,33 @@ using kit::open_device;
 using kit::OwnFabric;
 using kit::Qp;
 
+// One that has been joined is listed until the kernel has put it away.
+bool exiting(const std::string& task) {
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING
+  std::ifstream file(task + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string::npos) return true;  // gone by now
+  std::istringstream rest(stat.substr(name_end + 1));
+  std::string state, skipped;
+  unsigned long flags = 0;
+  rest >> state;
+  for (int field = 0; field < 5; ++field) rest >> skipped;
+  rest >> flags;
+  return state == "Z" || state == "X" || (flags & kExiting) != 0;
+}
+
 // Threads of this process that the device named.
 int device_threads() {
   int count = 0;
   DIR* tasks = ::opendir("/proc/self/task");
   if (tasks == nullptr) return -1;
   while (const dirent* entry = ::readdir(tasks)) {
-    std::ifstream comm(std::string("/proc/self/task/") + entry->d_name + "/comm");
+    const std::string task = std::string("/proc/self/task/") + entry->d_name;
+    std::ifstream comm(task + "/comm");
     std::string name;
-    if (std::getline(comm, name) && name == "softhca") ++count;
+    if (std::getline(comm, name) && name == "softhca" && !exiting(task)) ++count;
   }
   ::closedir(tasks);
   return count;

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "plugin/verbs/log.h"
+#include "tests/unit/stall_gauge.h"
 #include "tests/unit/transport/fabric_kit.h"
 #include "tests/unit/transport/verbs_spy.h"
 
@@ -76,9 +77,17 @@ TEST_F(SrqTest, NamesTheHoldersWhereTheirNumberIsFixed) {
   Fabric fabric(2, params);
   ASSERT_EQ(fabric.error(), "");
   ASSERT_TRUE(flood(fabric, [] { return starving_lines() > 0; }));
-  // What lasts is told to the user; a burst is not (BurstsAreNobodysTrouble).
-  fabric.until_by(
-      {0}, [] { return false; }, 2600);
+  // What lasts is told to the user; a burst is not (BurstsAreNobodysTrouble). A process that stood
+  // still for long does not know whether it lasted, and begins anew.
+  StallGauge gauge;
+  bool stalled = false;
+  for (int tries = 0; tries < 5; ++tries) {
+    fabric.until_by(
+        {0}, [] { return false; }, 2600);
+    const bool now = gauge.longest() >= std::chrono::milliseconds(200);
+    stalled |= now;
+    if (!now) break;
+  }
   {
     const std::lock_guard guard(g_mutex);
     EXPECT_NE(g_warnings[0].find("fewer than 4 of 16 receive buffers are free"), std::string::npos)
@@ -87,7 +96,9 @@ TEST_F(SrqTest, NamesTheHoldersWhereTheirNumberIsFixed) {
   }
   expect_all(fabric);
   EXPECT_EQ(srq_depth(fabric[1]), 16);
-  EXPECT_EQ(starving_lines(), 1u) << "it is told now and then, not for each message";
+  if (!stalled) {
+    EXPECT_EQ(starving_lines(), 1u) << "it is told now and then, not for each message";
+  }
   ASSERT_EQ(fabric[1].warnings.size(), 1u) << "to the user as well, when MPI is called";
   EXPECT_TRUE(fabric[1].warnings[0].starts_with("SRQ starving on ")) << fabric[1].warnings[0];
   EXPECT_TRUE(fabric[0].warnings.empty());
@@ -98,8 +109,10 @@ TEST_F(SrqTest, BurstsAreNobodysTrouble) {
   params.srq_depth = 16;
   Fabric fabric(2, params);
   ASSERT_EQ(fabric.error(), "");
+  StallGauge gauge;
   ASSERT_TRUE(flood(fabric, [] { return starving_lines() > 0; }));
   expect_all(fabric);
+  if (gauge.longest() >= std::chrono::seconds(1)) GTEST_SKIP() << "the machine made it last";
   EXPECT_TRUE(fabric[1].warnings.empty()) << fabric[1].warnings[0];
 }
 

@@ -72,19 +72,22 @@ TEST(Transport, AcknowledgesWhileTheApplicationComputes) {
   fabric[0].send(1, 8, 1);
   ASSERT_TRUE(fabric.until([&] { return fabric[1].inbox.size() == 1; }));
   ASSERT_TRUE(fabric.until([&] { return fabric[0].transport->flushed(); }));
-  for (std::size_t round = 1; round <= 3; ++round) {
+  int tested = 0;
+  for (std::size_t round = 1; round <= 100 && tested < 3; ++round) {
     // Fewer than a quarter of the window, so that none is acknowledged for their number.
     for (std::uint64_t i = 0; i < 5; ++i) fabric[0].send(1, 100, i);
     while (fabric[1].inbox.size() < 1 + 5 * round) {
       fabric[0].progress();
       fabric[1].progress();
     }
-    ASSERT_FALSE(fabric[1].to(0).quiet()) << "nothing is owed, so nothing is tested";
+    // If this thread lost its core just now, nothing is owed any more and nothing is tested.
+    tested += fabric[1].to(0).quiet() ? 0 : 1;
     fabric.until_by(
         {0}, [&] { return fabric[0].transport->flushed(); }, 5000);  // without 1
     EXPECT_TRUE(fabric[0].to(1).quiet());
     EXPECT_TRUE(fabric[1].to(0).quiet());
   }
+  EXPECT_EQ(tested, 3);
   EXPECT_GE(fabric[1].to(0).stats().acks_written, 3u);
   fabric.close_all();
   expect_clean(fabric, 2);
