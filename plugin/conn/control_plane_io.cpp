@@ -1,5 +1,6 @@
 // What comes in and goes out on the service thread: control datagrams.
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <array>
 
@@ -67,10 +68,11 @@ void ControlPlane::accept(std::size_t rail, const CtlMessage& message, const UdS
       if (message.type != MsgType::Req && message.type != MsgType::Nudge) return;
       say_busy(rails_[rail], message, source);
       // Somebody of this job who has not been added here yet: the next progress call looks it up.
-      // The sender repeats itself.
-      const bool first =
-          unknown_.insert_or_assign(message.src_rank, Unknown{rail, message, source}).second;
-      if (first) unknown_new_.push_back(message.src_rank);
+      // The sender repeats itself, and each time it is looked up anew: that may have failed.
+      unknown_.insert_or_assign(message.src_rank, Unknown{rail, message, source});
+      if (std::find(unknown_new_.begin(), unknown_new_.end(), message.src_rank) ==
+          unknown_new_.end())
+        unknown_new_.push_back(message.src_rank);
       ask_attention();
       return;
     }

@@ -184,6 +184,23 @@ TEST(Transport, UnknownPeerIsReportedAndServedAfterwards) {
   expect_clean(fabric, 2);
 }
 
+// The layer above may fail to look it up, for want of memory or because its address is not there
+// yet; whoever waits would do so for ever.
+TEST(Transport, UnknownPeerIsReportedAgainWhileItAsks) {
+  Fabric fabric(2, quick(), false);
+  ASSERT_EQ(fabric.error(), "");
+  fabric.introduce(0, 1);
+  fabric[0].send(1, 16, 5);
+  ASSERT_TRUE(fabric.until([&] { return fabric[1].unknown.size() >= 3; }));
+  fabric.introduce(1, 0);
+  ASSERT_TRUE(fabric.until([&] { return fabric[1].inbox.size() == 1; }));
+  const std::size_t asked = fabric[1].unknown.size();
+  fabric.until([] { return false; }, 300);
+  EXPECT_EQ(fabric[1].unknown.size(), asked);
+  fabric.close_all();
+  expect_clean(fabric, 2);
+}
+
 TEST(Transport, OtherVersionIsRefusedInALineWithPeerVersionsAndRemedy) {
   Fabric fabric(2, {}, false);
   ASSERT_EQ(fabric.error(), "");
