@@ -69,6 +69,8 @@ class Connection {
   void device_lost(const std::string& what);  // service thread
   void close();                               // any thread: BYE after the log is empty
   bool closed() const { return closed_.load(std::memory_order_acquire); }
+  // Given up for a fault of this process' own: nothing will be acknowledged, nobody says goodbye.
+  bool beyond_help() const { return beyond_help_.load(std::memory_order_acquire); }
   bool ever_used() const { return ever_used_.load(std::memory_order_relaxed); }
 
   void last_fence();  // destructor of the transport, threads stopped: parks what is left
@@ -109,6 +111,7 @@ class Connection {
   void watch_window();
   void watch_flush();
   void watch_probe(TimeNs deadline);
+  void end_probe();
   std::string describe() const;
   void stamp(CtlMessage& message) const;  // the names: who, to whom, which connection
 
@@ -143,6 +146,7 @@ class Connection {
   ops::Channel channel_;
   ConnectionStats stats_;
   std::atomic<bool> closed_{false};
+  std::atomic<bool> beyond_help_{false};
   std::atomic<bool> ever_used_{false};
 
   // Service thread.

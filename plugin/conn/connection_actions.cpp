@@ -197,7 +197,7 @@ bool Connection::stale_request() {
                      waiting.acked != waiting_seen_.acked;
   waiting_seen_ = waiting;
   if (moved || stuck_since_ == kNever) stuck_since_ = now;
-  return !moved && now - stuck_since_ > plane_.fsm_config().probe_limit;
+  return !moved && now - stuck_since_ > plane_.probe_limit();
 }
 
 bool Connection::idle() const {
@@ -218,28 +218,36 @@ void Connection::probe(const Action& action) {
     post(simple_event(EventKind::ProbeFailed, action.epoch));
     return;
   }
-  watch_probe(monotonic_now() + plane_.fsm_config().probe_limit);
+  watch_probe(monotonic_now() + plane_.probe_limit());
 }
 
-// The completion may come while the application is not in MPI: the service thread has the worker
-// poll for it.
+// The completion may come while the application is not in MPI: the worker polls for it, again and
+// again. It is missing only if a look that began after the deadline did not find it: on a busy
+// machine neither the application nor the worker may have had a processor until then.
 void Connection::watch_probe(TimeNs deadline) {
   plane_.service().arm(monotonic_now() + kProbeCheck, [this, deadline, wr = probe_wr_] {
     if (wr != probe_wr_) return;
-    const int status = probe_status_.load(std::memory_order_acquire);
-    if (status == 0 && monotonic_now() < deadline) {
-      plane_.worker().submit([this] { home_.rail->poller().drain_for_fence(); });
-      return watch_probe(deadline);
-    }
-    home_.rail->poller().cancel_beacon(wr);
-    probe_wr_ = 0;
-    const bool ok = status == IBV_WC_SUCCESS + 1;
-    if (ok) {
-      channel_.probe_succeeded(probe_epoch_);
-      stuck_since_ = kNever;  // it answers: not asked again at once
-    }
-    handle(simple_event(ok ? EventKind::ProbeOk : EventKind::ProbeFailed, probe_epoch_));
+    if (probe_status_.load(std::memory_order_acquire) != 0) return end_probe();
+    plane_.worker().submit([this, deadline, wr] {
+      const bool last = monotonic_now() >= deadline;
+      home_.rail->poller().drain_for_fence();
+      plane_.service().post([this, deadline, wr, last] {
+        if (wr != probe_wr_) return;
+        if (last || probe_status_.load(std::memory_order_acquire) != 0) return end_probe();
+        watch_probe(deadline);
+      });
+    });
   });
+}
+
+void Connection::end_probe() {
+  home_.rail->poller().cancel_beacon(std::exchange(probe_wr_, 0));
+  const bool ok = probe_status_.load(std::memory_order_acquire) == IBV_WC_SUCCESS + 1;
+  if (ok) {
+    channel_.probe_succeeded(probe_epoch_);
+    stuck_since_ = kNever;  // it answers: not asked again at once
+  }
+  handle(simple_event(ok ? EventKind::ProbeOk : EventKind::ProbeFailed, probe_epoch_));
 }
 
 void Connection::came_up(const Action& action) {
@@ -299,7 +307,10 @@ void Connection::give_up(const Action& action) {
 // waits for longer: if only that path is gone, the end of one process will do.
 void Connection::pronounce(GiveUpReason reason, std::string text) {
   if (!plane_.params().survives_losses) return plane_.report_give_up(peer_, std::move(text));
-  if (own_fault(reason)) return plane_.report_own_end(std::move(text));
+  if (own_fault(reason)) {
+    beyond_help_.store(true, std::memory_order_release);
+    return plane_.report_own_end(std::move(text));
+  }
   const auto innocent = [this, reason] {
     return reason != GiveUpReason::PeerRejected && hears_somebody();
   };

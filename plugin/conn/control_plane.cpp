@@ -23,8 +23,7 @@ std::uint64_t name_key(std::uint32_t jobid, std::uint32_t rank) {
 
 TimeNs from_ms(int ms) { return static_cast<TimeNs>(ms) * kMillisecond; }
 
-// Twice the time in which the device gives up on a request by itself, at least two seconds.
-TimeNs probe_limit(const Params& params) {
+TimeNs limit_of_probe(const Params& params) {
   const TimeNs one_try = static_cast<TimeNs>(4096) << params.ib_timeout;
   return std::max(2 * one_try * static_cast<TimeNs>(params.ib_retry_count + 1), 2 * kSecond);
 }
@@ -37,7 +36,7 @@ FsmConfig make_fsm_config(const Params& params) {
   config.heartbeat = kWatches ? from_ms(params.heartbeat_interval_ms) : 0;
   config.heartbeat_misses = static_cast<std::uint32_t>(params.heartbeat_misses);
   config.heartbeat_idle = static_cast<TimeNs>(params.heartbeat_idle_s) * kSecond;
-  config.probe_limit = probe_limit(params);
+  config.probe_limit = std::max(config.probe_limit, 4 * limit_of_probe(params));
   config.window = static_cast<std::uint32_t>(params.window);
   return config;
 }
@@ -66,6 +65,7 @@ ControlPlane::ControlPlane(const Params& params, const Identity& self, const Upc
       jobid_(self.jobid),
       host_(self.host),
       fsm_config_(make_fsm_config(params)),
+      probe_limit_(limit_of_probe(params)),
       rails_(rails),
       published_(describe_rails()),
       frags_(frags),

@@ -54,6 +54,9 @@ class ControlPlane {
   const Params& params() const { return params_; }
   const Upcalls& upcalls() const { return upcalls_; }
   const FsmConfig& fsm_config() const { return fsm_config_; }
+  // How long a request, or the probe that asks after it, may take: twice the time in which the
+  // device gives up on one by itself, at least two seconds. The machine itself is more patient.
+  TimeNs probe_limit() const { return probe_limit_; }
   const SelfName& self() const { return self_; }
   std::uint32_t jobid() const { return jobid_; }
   ops::FragPool& frags() const { return frags_; }
@@ -138,6 +141,7 @@ class ControlPlane {
   const std::string host_;
   SelfName self_;
   FsmConfig fsm_config_;
+  TimeNs probe_limit_;
   std::vector<RailUnit>& rails_;
   const std::vector<RailAddress> published_;  // what the modex says of them, whatever changes later
   ops::FragPool& frags_;

@@ -223,7 +223,7 @@ struct FsmConfig {
   std::uint32_t heartbeat_misses = 3;
   TimeNs heartbeat_idle = 10 * kSecond;
   TimeNs bye_wait = 1 * kSecond;
-  TimeNs probe_limit = 10 * kSecond;  // longer than the RC retry window
+  TimeNs probe_limit = 10 * kSecond;  // for a probe of which nothing is heard, success or failure
   std::uint32_t resends_per_epoch =
       8;  // unanswered REQs before a new epoch (and perhaps another rail); 0: never
   std::uint32_t window = 128;  // reported in Progress

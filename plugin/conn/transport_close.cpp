@@ -28,7 +28,9 @@ void Transport::close() {
     }
     return true;
   };
-  const auto lost = [](const Connection& connection) { return connection.peer().gave_up.load(); };
+  const auto lost = [](const Connection& connection) {
+    return connection.peer().gave_up.load() || connection.beyond_help();
+  };
 
   const TimeNs patience = impl.params.max_outage_s == 0
                               ? kNever / 2

@@ -47,7 +47,8 @@ void Worker::run(const std::stop_token& token) {
     std::function<void()> job;
     {
       std::unique_lock lock(mutex_);
-      if (!wake_.wait(lock, token, [this] { return !jobs_.empty(); })) return;
+      wake_.wait(lock, token, [this] { return !jobs_.empty(); });
+      if (token.stop_requested()) return;  // also if there are jobs: they are dropped
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }

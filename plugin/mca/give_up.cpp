@@ -74,13 +74,16 @@ void give_up_myself(const std::string& text) noexcept {
 void note_end(const opal_process_name_t& name) noexcept {
   Runtime* rt = runtime();
   if (rt == nullptr) return;
-  // Open MPI has removed the processes by then; only the transport still waits for them.
-  if (rt->leaving) return rt->transport->give_up_process(name.jobid, name.vpid);
   {
+    // Under the mutex: whoever sets `leaving` reads the names once more afterwards, and no more.
     const std::lock_guard lock(rt->ended.mutex);
-    rt->ended.names.push_back(name);
+    if (!rt->leaving) {
+      rt->ended.names.push_back(name);
+      return rt->transport->ask_attention();
+    }
   }
-  rt->transport->ask_attention();
+  // Open MPI has removed the processes by then; only the transport still waits for them.
+  rt->transport->give_up_process(name.jobid, name.vpid);
 }
 
 void believe_ends(Runtime& rt) noexcept {

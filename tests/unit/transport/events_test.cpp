@@ -99,6 +99,33 @@ TEST_P(Dead, IsNamedAndGivenUpSoon) {
   fabric.close_all();
 }
 
+// In a job that goes on without lost processes it is this process itself that is reported; nothing
+// of what it sent will be acknowledged, so closing does not wait for that.
+TEST_P(Dead, InASurvivingJobIsNotWaitedForWhenClosing) {
+  VerbsSpy spy;
+  conn::Params params = quick();
+  params.survives_losses = true;
+  Fabric fabric(2, params);
+  ASSERT_EQ(fabric.error(), "");
+  ASSERT_TRUE(talk(fabric, 1));
+  ibv_qp* victim = spy.in_rts(IBV_QPT_RC)[0];
+  spy.inject(GetParam(), victim->context, victim);
+  const auto owner = [&]() -> Rank* {
+    for (std::uint32_t i = 0; i < 2; ++i)
+      if (!fabric[i].gave_up.empty() &&
+          contains(fabric[i].gave_up[0], verbs::event_name(GetParam())))
+        return &fabric[i];
+    return nullptr;
+  };
+  ASSERT_TRUE(fabric.until([&] { return owner() != nullptr; }, 5000));
+  Rank& dead = *owner();
+  dead.send(1 - dead.rank, 8, 2);
+  ASSERT_FALSE(dead.transport->flushed());
+  const auto start = Clock::now();
+  dead.transport->close();
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(3)) << "max_outage_s is 120";
+}
+
 INSTANTIATE_TEST_SUITE_P(Events, Dead,
                          testing::Values(IBV_EVENT_DEVICE_FATAL, IBV_EVENT_CQ_ERR,
                                          IBV_EVENT_SRQ_ERR),
