@@ -26,12 +26,13 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from flap import IB_TIMEOUT, port, wait_for_ranks  # noqa: E402
+from flap import IB_TIMEOUT, port  # noqa: E402
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 
 MAX_OUTAGE_S = 3
 MESSAGE_LIMIT_S = 2.0  # from max_outage, or from a fault that is final, to the message
+SECONDS = 40  # of traffic, unless something ends it
 MPIRUN_S = 1.5  # what mpirun may need to take down the other ranks
 KILLED_LIMIT_S = 5.0
 FOREVER_DOWN_S = 6.0
@@ -49,8 +50,7 @@ NAMES = {
 class Trial:
     """One job under way, and what is wrong with how it goes."""
 
-    def __init__(self, args: argparse.Namespace, mca: dict[str, object], env: dict[str, str], seconds: int) -> None:
-        seconds = 2 if args.no_faults else seconds
+    def __init__(self, args: argparse.Namespace, mca: dict[str, object], env: dict[str, str]) -> None:
         mca = mca | ({"flags": "send"} if args.messages else {})
         self.args = args
         self.build = args.build.resolve()
@@ -59,18 +59,18 @@ class Trial:
         self.said = 0.0  # when the first message that ends the job was seen
         self.running = jobs.Running(jobs.Job(
             build=self.build, np=args.np, program=self.build / "mpi-tests" / "steady",
-            args=["--seconds", str(seconds), *(["--messages"] if args.messages else [])],
+            args=["--seconds", str(SECONDS), "--until", jobs.ENOUGH, *(["--messages"] if args.messages else [])],
             mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), *((f"btl_mend_{k}", str(v)) for k, v in mca.items())],
-            env=env, timeout=seconds + 30.0))
-        self.up = wait_for_ranks(self.running.fabric, args.np, 30.0)
-        if not self.up:
-            self.wrong.append("the job never came up")
+            env=env, timeout=SECONDS + 30.0))
+        self.up = self.running.under_way()
+        self.expect(self.up, "the job never came up")
+        if args.no_faults:
+            self.running.enough()
 
     def strike(self) -> bool:
         """Once traffic is under way; False if nothing shall happen."""
         if not self.up or self.args.no_faults:
             return False
-        time.sleep(1.0)
         self.struck = time.monotonic()
         return True
 
@@ -130,13 +130,14 @@ def judge_times(trial: Trial, patience: float) -> None:
     if not trial.struck or not trial.said:
         return
     message, end = trial.said - trial.struck, trial.ended - trial.struck
-    trial.expect(patience - 0.5 <= message <= patience + MESSAGE_LIMIT_S, f"the message came after {message:.1f} s")
-    trial.expect(end <= patience + MESSAGE_LIMIT_S + MPIRUN_S, f"the job ended after {end:.1f} s")
+    limit = patience + MESSAGE_LIMIT_S
+    trial.expect(patience - 0.5 <= message <= limit, f"the message came after {message:.1f} s")
+    trial.expect(end <= limit + MPIRUN_S, f"the job ended after {end:.1f} s")
     print(f"the message came {message:.2f} s after the fault, the end of the job {end:.2f} s")
 
 
 def outage(args: argparse.Namespace) -> tuple[Trial, jobs.Result]:
-    trial = Trial(args, {"max_outage_s": MAX_OUTAGE_S}, {}, 15)
+    trial = Trial(args, {"max_outage_s": MAX_OUTAGE_S}, {})
     if trial.strike():
         trial.port("down")
     trial.watch(30.0)
@@ -148,11 +149,12 @@ def outage(args: argparse.Namespace) -> tuple[Trial, jobs.Result]:
 
 
 def forever(args: argparse.Namespace) -> tuple[Trial, jobs.Result]:
-    trial = Trial(args, {"max_outage_s": 0}, {}, int(FOREVER_DOWN_S) + 4)
+    trial = Trial(args, {"max_outage_s": 0}, {})
     if trial.strike():
         trial.port("down")
         time.sleep(FOREVER_DOWN_S)
         trial.port("up")
+    trial.running.enough()
     result = trial.running.finish()
     trial.wrong += verdict.faults(result, verdict.Demands(np=args.np, healthy=False))
     stats, _ = verdict.ledger(result)
@@ -171,7 +173,7 @@ def unhealable(args: argparse.Namespace) -> tuple[Trial, jobs.Result]:
         env = {"SOFTHCA_FAULT_LOG": f"{directory}/faults"}
         if not args.no_faults:
             env["SOFTHCA_FAULTS"] = "status=LOC_LEN_ERR:qp=rc:rank=0:op=send:n=1000"
-        trial = Trial(args, {}, env, 10)
+        trial = Trial(args, {}, env)
         trial.watch(30.0)
         hits = [json.loads(line) for path in Path(directory).glob("faults.*") for line in path.read_text().splitlines()]
     trial.expect(len(hits) == 1, f"the device log shows {len(hits)} faults")
@@ -186,7 +188,7 @@ def unhealable(args: argparse.Namespace) -> tuple[Trial, jobs.Result]:
 
 
 def killed(args: argparse.Namespace) -> tuple[Trial, jobs.Result]:
-    trial = Trial(args, {}, {}, 15)
+    trial = Trial(args, {}, {})
     if trial.strike():
         os.kill(jobs.ranks_of(trial.running.run_id, "steady")[args.np - 1], signal.SIGKILL)
     trial.watch(30.0)

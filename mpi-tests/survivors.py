@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from ending import HEADLINE  # noqa: E402
-from flap import IB_TIMEOUT, softhcactl, wait_for_ranks  # noqa: E402
+from flap import IB_TIMEOUT, softhcactl  # noqa: E402
 from harness import job as jobs  # noqa: E402
 from harness import verdict  # noqa: E402
 
@@ -108,16 +108,15 @@ def main() -> int:
     parser.add_argument("--no-faults", action="store_true", help="leave the job alone: must fail")
     args = parser.parse_args()
     args.build = args.build.resolve()
-    words = ["--seconds", str(GO_ON_S), "--patience", "2" if args.no_faults else "40"]
+    words = ["--seconds", str(GO_ON_S), "--patience", "2" if args.no_faults else "70"]
     words += ["--listen"] if args.mode == "listen" else []
     # A rank that is killed is not waited for at all, one that is cut off for so long.
     patience = MAX_OUTAGE_S if args.mode in LIMITS else 50
     running = jobs.Running(jobs.Job(
-        build=args.build, np=NP, program=args.build / "mpi-tests" / "survivors", args=words, timeout=60.0,
+        build=args.build, np=NP, program=args.build / "mpi-tests" / "survivors", args=words, timeout=90.0,
         mca=[("btl_mend_ib_timeout", str(IB_TIMEOUT)), ("btl_mend_max_outage_s", str(patience))],
         mpirun_args=LIVING))
-    wrong = [] if wait_for_ranks(running.fabric, NP, 30.0) else ["the job never came up"]
-    time.sleep(1.0)
+    wrong = [] if running.under_way() else ["the job never came up"]
     struck = time.monotonic()
     if not args.no_faults and not wrong:
         strike(args, running)

@@ -21,6 +21,9 @@ from . import hosts, openmpi
 
 MARK = "MEND_TEST_RUN"
 GRACE_S = 3.0  # how long a process may need to end after mpirun has
+UNDER_WAY = "under way"  # what programs say that are broken into from outside (programs/curfew.h)
+UNDER_WAY_S = 30.0
+ENOUGH = "enough"  # for --until: a file in the job's directory, where its ranks start
 
 
 @dataclass
@@ -228,6 +231,21 @@ class Running:
         return Result(self.process.returncode, output, seconds, timed_out, left, files,
                       {int(name): text for name, text in stats.items() if name.isdigit()}, self.process.pid,
                       {name: text for name, text in stats.items() if not name.isdigit()})
+
+    def under_way(self) -> bool:
+        """Waits until the ranks have exchanged something: before that, what breaks would break MPI_Init."""
+        until = time.monotonic() + UNDER_WAY_S
+        going = True
+        while going and time.monotonic() < until:
+            going = self.process.poll() is None
+            if UNDER_WAY in self.output_path.read_text(errors="replace").splitlines():
+                return True
+            time.sleep(0.02 if going else 0)
+        return False
+
+    def enough(self) -> None:
+        """Lets a program end that was started with --until ENOUGH."""
+        (Path(self.directory.name) / ENOUGH).touch()
 
     def wait(self, limit: float) -> bool:
         """Until mpirun is over, at most so many seconds; whether it is."""

@@ -5,6 +5,7 @@
 // --messages: nothing one-sided, for transports without it.
 // --stalls MS: rank 0 prints every round that took longer, "stall BEGIN END" in seconds of
 // CLOCK_MONOTONIC, so that whoever broke the link can tell what each break cost.
+// Rank 0 prints "under way" after the first rounds.
 #include <chrono>
 #include <string>
 
@@ -95,6 +96,7 @@ int main(int argc, char** argv) {
     counter.add_one();
     go = curfew.over() ? 0 : 1;
     MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    tell_under_way(s, rounds);
     stalls.round_done();
   }
   MPI_Barrier(MPI_COMM_WORLD);

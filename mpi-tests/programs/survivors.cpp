@@ -5,7 +5,8 @@
 //   --seconds N   of traffic among the survivors (default 3)
 //   --listen      until then rank 0 only receives, and the others only send to it
 //   --patience N  seconds until it fails because nobody is lost (default 60)
-// Prints "survivors N" and the closing line of all test programs.
+// Prints "under way" after the first rounds, "survivors N" and the closing line of all test
+// programs.
 #include <unistd.h>
 
 #include <chrono>
@@ -88,8 +89,10 @@ bool listen(Session& s, const Group& g, std::uint64_t round, Bytes& out, Bytes& 
 void until_somebody_is_lost(Session& s, const Group& g, Bytes& out, Bytes& in) {
   const auto limit = Clock::now() + std::chrono::seconds(option(s, "--patience", 60));
   const auto one_round = flag(s, "--listen") ? listen : exchange;
-  for (std::uint64_t round = 0; one_round(s, g, round, out, in); ++round)
+  for (std::uint64_t round = 0; one_round(s, g, round, out, in); ++round) {
+    tell_under_way(s, round);
     require(Clock::now() < limit, "survivors", "nobody was lost");
+  }
 }
 
 MPI_Comm shrink(const Group& all) {
