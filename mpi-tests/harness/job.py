@@ -20,7 +20,7 @@ from pathlib import Path
 from . import hosts, openmpi
 
 MARK = "MEND_TEST_RUN"
-GRACE_S = 3.0  # how long a process may need to end after mpirun has
+GRACE_S = 15.0  # how long a process may need to end after mpirun has; only one that is left behind takes so long
 UNDER_WAY = "under way"  # what programs say that are broken into from outside (programs/curfew.h)
 UNDER_WAY_S = 30.0
 ENOUGH = "enough"  # for --until: a file in the job's directory, where its ranks start
