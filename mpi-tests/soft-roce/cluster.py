@@ -169,7 +169,7 @@ def parsed() -> argparse.Namespace:
     add("--cpus", type=int, default=0, help="of each guest (default: 2 of a single one, 1 of two)")
     add("--accel", choices=("tcg", "kvm"), default="tcg", help="tcg emulates and works anywhere; kvm is fast")
     add("--on", choices=("a", "b"), default="a", help="the guest that runs the command")
-    add("--boot-timeout", type=float, default=180.0, metavar="S")
+    add("--boot-timeout", type=float, default=300.0, metavar="S")
     add("--timeout", type=float, default=600.0, metavar="S", help="of the command")
     add("--idle", type=float, default=60.0, metavar="S", help="guests nobody asks for anything end after this time")
     add("--newer", type=Path, action="append", default=[], metavar="PATH",
