@@ -108,7 +108,23 @@ class Place:
         return self.processes()
 
 
-def wait_for(condition, seconds=20):
+def heard(running, word):
+    """Waits until a line with this word has come on its standard error, and returns what has come."""
+    said = []
+
+    def more():
+        try:
+            said.append(os.read(running.stderr.fileno(), 4096).decode())
+        except BlockingIOError:
+            return False
+        return any(word in line for line in "".join(said).splitlines(keepends=True) if line.endswith("\n"))
+
+    os.set_blocking(running.stderr.fileno(), False)
+    wait_for(more)
+    return "".join(said)
+
+
+def wait_for(condition, seconds=60):
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -274,17 +290,31 @@ class Roots(unittest.TestCase):
             (place.roots / "trixie/unfinished").unlink()
 
     def test_who_waits_says_for_whom(self):
-        place = Place(delay="sleep 1")
-        first = place.start("trixie", "--", "sh", "-c", "echo up; sleep 1")
+        place = Place(own_tree=True)
+        place.debootstrap(f"until [ -e {place.path}/go ]; do sleep 0.05; done")
+
+        def start(*words):
+            running = place.start("trixie", "--", *words)
+            self.addCleanup(running.kill)
+            return running
+
+        first = start("sh", "-c", "echo up; while [ ! -e release ]; do sleep 0.05; done")
         wait_for(lambda: (place.roots / "trixie.half/half").exists())
-        status, _, err = place.run("trixie", "--", "true")
-        self.assertEqual(status, 0, err)
+        second = start("true")
+        err = heard(second, "waiting: ")
         self.assertRegex(err, rf"waiting: somebody makes \S*/trixie .*\(process {first.pid}: .*debian-chroot trixie")
+        (place.path / "go").touch()
+        err += second.communicate(timeout=60)[1]
+        self.assertEqual(second.returncode, 0, err)
         self.assertEqual(first.stdout.readline(), "up\n")
         (place.roots / "trixie/unfinished").touch()  # to be thrown away, when the first has left it
-        status, _, err = place.run("trixie", "--", "true")
-        self.assertEqual((status, place.made()), (0, 2), err)
+        third = start("true")
+        err = heard(third, "waiting: ")
         self.assertRegex(err, rf"waiting: commands still run in \S*/trixie \(process {first.pid}: ")
+        self.assertEqual(place.made(), 1)
+        (place.tree / "release").touch()
+        err += third.communicate(timeout=60)[1]
+        self.assertEqual((third.returncode, place.made()), (0, 2), err)
         self.assertEqual(err.count("waiting"), 1, err)
         self.assertEqual(first.communicate(timeout=20)[0], "")
         self.assertEqual(first.returncode, 0)
