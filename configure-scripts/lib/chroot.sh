@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Roots of other Debian suites: made, filled with packages, and commands run in them. Needs say.sh, and mend_root: the root
-# of the checkout.
+# Roots of other Debian suites: made, filled with packages, and commands run in them. Needs say.sh, packages.sh, and
+# mend_root: the root of the checkout.
 #
 # Whatever mounts or starts something does so in a mount and a process name space of its own. The kernel ends both when their
 # first process ends, and that one is killed when its starter dies, however it dies.
@@ -60,7 +60,7 @@ chroot_network() {
   local scheme name proxy option valid=true
   # Where the mirror is a snapshot, this machine's apt has been told to take old lists.
   eval "$(apt-config shell valid Acquire::Check-Valid-Until/b)"
-  chroot_apt_options=(-o "Acquire::Check-Valid-Until=$valid")
+  chroot_apt_options=("${packages_patience[@]}" -o "Acquire::Check-Valid-Until=$valid")
   while read -r option; do
     chroot_apt_options+=(-o "$option")
   done < <(apt-config dump --no-empty --format '%f=%v%n' Acquire::http Acquire::https |
@@ -75,13 +75,22 @@ chroot_network() {
   done
 }
 
+chroot_debootstrap() { # SUITE ROOT
+  say_run "$chroot_directory/$1.debootstrap.log" env "${chroot_proxies[@]}" "${chroot_isolated[@]}" \
+    debootstrap --variant=minbase "$1" "$2" "$chroot_mirror"
+}
+
 chroot_make() { # SUITE: an empty root, in place only when it is whole
   local suite=$1 root=$chroot_directory/$1 half=$chroot_directory/$1.half
   say "making a Debian $suite in $root"
   chroot_answers "$suite" || chroot_impossible "$chroot_mirror does not answer, or has no suite $suite"
   chroot_network
-  say_run "$chroot_directory/$suite.debootstrap.log" env "${chroot_proxies[@]}" "${chroot_isolated[@]}" \
-    debootstrap --variant=minbase "$suite" "$half" "$chroot_mirror" || chroot_failed "$suite" "debootstrap failed"
+  # debootstrap knows no patience; a second time needs a clean start, or it takes up what is broken.
+  chroot_debootstrap "$suite" "$half" || {
+    say "debootstrap once more"
+    rm -rf --one-file-system "$half"
+    chroot_debootstrap "$suite" "$half"
+  } || chroot_failed "$suite" "debootstrap failed"
   # A test machine can lose this root in a power cut and make it again; manuals are not read in it.
   echo force-unsafe-io >"$half/etc/dpkg/dpkg.cfg.d/mend"
   printf 'path-exclude=/usr/share/%s/*\n' doc man locale info >>"$half/etc/dpkg/dpkg.cfg.d/mend"
@@ -90,7 +99,7 @@ chroot_make() { # SUITE: an empty root, in place only when it is whole
 
 # chroot_install SUITE [PACKAGE...]: without any, what is there is brought up to date.
 chroot_install() {
-  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt what=(install --no-install-recommends "${@:2}")
+  local root=$chroot_directory/$1 log=$chroot_directory/$1.apt.log apt what=(install --no-install-recommends "${@:2}") failed
   if (($# > 1)); then
     say "installing $(($# - 1)) packages in it"
   else
@@ -102,10 +111,20 @@ chroot_install() {
   chroot_network
   chroot_enter "$1" / DEBIAN_FRONTEND=noninteractive "${chroot_proxies[@]}" apt-get
   apt=("${chroot_entered[@]}" "${chroot_apt_options[@]}")
-  say_run "$log" "${apt[@]}" update -o APT::Update::Error-Mode=any || chroot_failed "$1" "the package lists could not be fetched"
-  say_run "$log" "${apt[@]}" -y "${what[@]}" || chroot_failed "$1" "the packages could not be installed"
+  chroot_apt || {
+    say "$failed: once more" # a mirror that is being updated has lists and packages that do not match
+    chroot_apt
+  } || chroot_failed "$1" "$failed"
   "${apt[@]}" clean
   rm "$root/unfinished"
+}
+
+# For chroot_install, whose variables it uses; sets failed.
+chroot_apt() {
+  failed="the package lists could not be fetched"
+  say_run "$log" "${apt[@]}" update -o APT::Update::Error-Mode=any || return
+  failed="the packages could not be installed"
+  say_run "$log" "${apt[@]}" -y "${what[@]}"
 }
 
 # chroot_lock KIND DESCRIPTOR FILE WHY: takes the lock, and says once what it waits for, and for whom.

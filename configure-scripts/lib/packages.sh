@@ -3,6 +3,9 @@
 # Needs say.sh, and mend_root: the root of the checkout.
 : "${mend_root:?}"
 
+# For apt-get: a mirror or a proxy that is slow or drops a connection is asked again.
+packages_patience=(-o Acquire::Retries=5 -o Acquire::http::Timeout=60)
+
 packages_why() { awk -v p="$1" '$2 == p { $1 = ""; $2 = ""; sub(/^ +/, ""); print }' "$mend_root/configure-scripts/packages"; }
 
 # packages_missing GROUP...: the packages of these groups that dpkg does not have installed.
@@ -33,6 +36,15 @@ packages_list() {
   done
 }
 
+packages_install() { # ROOT_COMMAND PACKAGE...: once, with lists of now
+  local log=$mend_root/build/logs/apt.log root_command=$1
+  # The lock time-out waits for an apt that runs already (a machine's first minutes) instead of failing.
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "${packages_patience[@]}")
+  # shellcheck disable=SC2086
+  say_run "$log" $root_command "${apt[@]}" update &&
+    say_run "$log" $root_command "${apt[@]}" install -y --no-install-recommends "${@:2}"
+}
+
 # packages_ensure INSTALL GROUP...: INSTALL is yes or no (--no-install).
 packages_ensure() {
   local install=$1 root_command missing
@@ -61,13 +73,10 @@ packages_ensure() {
     exit 3
   fi
   say "installing ${#missing[@]} packages with ${root_command:+$root_command }apt-get"
-  local log=$mend_root/build/logs/apt.log
-  # The lock time-out waits for an apt that runs already (a machine's first minutes) instead of failing.
-  local apt="env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300"
-  # shellcheck disable=SC2086
-  say_run "$log" $root_command $apt update &&
-    say_run "$log" $root_command $apt install -y --no-install-recommends "${missing[@]}" ||
-    die "the packages could not be installed"
+  packages_install "$root_command" "${missing[@]}" || {
+    say "once more: a mirror that is being updated has lists and packages that do not match"
+    packages_install "$root_command" "${missing[@]}"
+  } || die "the packages could not be installed"
 }
 
 # packages_try INSTALL WHAT GROUP...: the same, but goes on without them, and says what that costs.

@@ -185,6 +185,30 @@ class Roots(unittest.TestCase):
                     self.assertIn(said, err)
                     self.assertIn("broken", err)
 
+    def test_what_fails_once_is_no_failure(self):
+        """Of a mirror that is being updated the lists are of before, the packages of after."""
+        place = Place()
+        made = (place.path / "bin/debootstrap").rename(place.path / "bin/makes")
+        place.tool("debootstrap", f"""#!/bin/sh
+[ ! -e "$3/left" ] || exit 9
+[ -e "{place.path}/failed" ] || {{ mkdir -p "$3"; touch "$3/left" "{place.path}/failed"; echo broken; exit 1; }}
+exec {made} "$@"
+""")
+        status, _, err = place.run("trixie", "--", "true")
+        self.assertEqual((status, place.made()), (0, 1), err)
+        self.assertIn("debootstrap once more", err)
+        for call in ("update", "install"):
+            place.apt_get(f'case " $* " in *" {call} "*) [ -e /var/{call} ] || {{ touch /var/{call}; echo broken; exit 100; }} ;; esac; '
+                          'echo "$*" >>/var/calls')
+            status, _, err = place.run("trixie", "--", "true")
+            self.assertEqual(status, 0, err)
+            self.assertEqual(err.count("once more"), 1, err)
+            self.assertFalse((place.roots / "trixie/unfinished").exists())
+        calls = (place.roots / "trixie/var/calls").read_text()
+        self.assertEqual(calls.count(" install "), 2, calls)
+        for option in ("Acquire::Retries=5", "Acquire::http::Timeout=60"):
+            self.assertEqual(calls.count(option), len(calls.splitlines()), calls)
+
     def test_debootstrap_that_fails_is_a_failure(self):
         place = Place()
         place.tool("debootstrap", "#!/bin/sh\necho broken; exit 1\n")

@@ -15,7 +15,7 @@ LIBRARY = ROOT / "configure-scripts" / "lib"
 
 
 class Machine:
-    def __init__(self, missing, uid=0, sudo=True, apt_status=0):
+    def __init__(self, missing, uid=0, sudo=True, apt_status=0, apt=""):
         self._directory = tempfile.TemporaryDirectory(prefix="mend-packages.")
         self.root = pathlib.Path(self._directory.name) / "mend"
         self.root.mkdir()
@@ -28,7 +28,7 @@ class Machine:
         self._calls.touch()
         self._tool("dpkg-query", f'case " {" ".join(missing)} " in *" ${{@: -1}} "*) exit 1 ;; *) printf installed ;; esac')
         self._tool("id", f"echo {uid}")
-        self._tool("apt-get", f'echo "apt-get $*" >>{self._calls}; echo "apt-get says something"; exit {apt_status}')
+        self._tool("apt-get", f'echo "apt-get $*" >>{self._calls}; echo "apt-get says something"; {apt} exit {apt_status}')
         if sudo:
             self._tool("sudo", f'echo "sudo $*" >>{self._calls}; [ "$1" = -n ] && shift; "$@"')
 
@@ -78,10 +78,21 @@ class Packages(unittest.TestCase):
         self.assertIn("apt-get install --no-install-recommends cmake", output)
 
     def test_a_failed_installation_stops_and_shows_why(self):
-        status, output, _ = Machine(["cmake"], apt_status=100).ensure("yes", "build")
+        status, output, calls = Machine(["cmake"], apt_status=100).ensure("yes", "build")
         self.assertNotIn(status, (0, 3))
+        self.assertEqual(calls.count(" update"), 2, calls)
         self.assertIn("apt-get says something", output)
         self.assertIn("could not be installed", output)
+
+    def test_an_installation_that_fails_is_tried_once_more(self):
+        """A mirror that is being updated: the lists are of before, the packages of after."""
+        for call in ("update", "install"):
+            once = f'case " $* " in *" {call} "*) [ -e "$0.failed" ] || {{ : >"$0.failed"; exit 100; }} ;; esac;'
+            status, output, calls = Machine(["cmake"], apt=once).ensure("yes", "build")
+            self.assertEqual(status, 0, output)
+            self.assertEqual(output.count("once more"), 1, output)
+            self.assertRegex(calls, r"update\napt-get .* install -y --no-install-recommends cmake\n$")
+            self.assertEqual(calls.count(f" {call}"), 2, calls)
 
     def test_what_may_be_missing_is_named_and_stops_nothing(self):
         for install, apt_status in (("yes", 100), ("no", 0)):
