@@ -13,6 +13,7 @@ import tempfile
 import time
 
 LIMIT = 40
+PORTS = (20000, 32000)  # the kernel gives those from 32768 on to whoever asks for any
 CASES = {
     "rc": ["ibv_rc_pingpong"],
     "rc-events": ["ibv_rc_pingpong", "-e"],
@@ -50,17 +51,31 @@ def leftovers(fabric):
 
 
 def run_pair(command, env):
-    """Server and client with the same arguments; complaint or ""."""
-    port = random.randint(20000, 60000)
-    command = [*command, "-d", "softhca0", "-p", str(port)]
+    """Server and client with the same arguments; complaint or "". Once more if somebody has the server's port."""
+    for _ in range(2):
+        complaint, served = run_pair_once([*command, "-d", "softhca0", "-p", str(random.randint(*PORTS))], env)
+        if "Couldn't listen" not in served:
+            break
+    return complaint
+
+
+def run_client(command, env):
+    """Its status, None if it did not end (somebody else has the server's port and says nothing), and what it said."""
+    try:
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as late:
+        return None, (late.stdout or b"").decode(errors="replace")
+    return done.returncode, done.stdout
+
+
+def run_pair_once(command, env):
+    """Complaint or "", and what the server said."""
     server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         end = time.monotonic() + LIMIT
         while True:
-            client = subprocess.run(
-                [*command, "localhost"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT
-            )
-            if "Couldn't connect" not in client.stdout or time.monotonic() > end:
+            status, said = run_client([*command, "localhost"], env)
+            if "Couldn't connect" not in said or server.poll() is not None or time.monotonic() > end:
                 break
             time.sleep(0.1)
         served, _ = server.communicate(timeout=LIMIT)
@@ -68,10 +83,10 @@ def run_pair(command, env):
         if server.poll() is None:
             server.kill()
             server.wait()
-    for side, code, text in (("client", client.returncode, client.stdout), ("server", server.returncode, served)):
+    for side, code, text in (("client", status, said), ("server", server.returncode, served)):
         if code != 0 or "usec/iter" not in text:
-            return f"{side} exit {code}:\n{text}"
-    return ""
+            return f"{side} exit {code}:\n{text}", served
+    return "", served
 
 
 def devinfo(env, *options):
