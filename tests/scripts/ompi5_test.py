@@ -12,14 +12,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mpi-tests"
 import ompi5
 
 
-def outcome(*words, chroot):
-    """Status and output of ompi5.py WORDS..., with a shell script for debian-chroot."""
+def outcome(*words, chroot, answer_s=5.0):
+    """Status and output of ompi5.py WORDS..., with a shell script for debian-chroot that has so long to answer."""
     with tempfile.TemporaryDirectory(prefix="mend-ompi5.") as directory:
         script = pathlib.Path(directory) / "debian-chroot"
         script.write_text(f"#!/bin/sh\n{chroot}\n")
         script.chmod(0o755)
         said = io.StringIO()
-        with mock.patch.object(ompi5, "CHROOT", str(script)), mock.patch.object(ompi5, "ANSWER_S", 0.5), \
+        with mock.patch.object(ompi5, "CHROOT", str(script)), mock.patch.object(ompi5, "ANSWER_S", answer_s), \
                 mock.patch.object(sys, "argv", ["ompi5.py", *words]), contextlib.redirect_stdout(said), \
                 contextlib.redirect_stderr(said):
             try:
@@ -32,10 +32,10 @@ def outcome(*words, chroot):
 class Ompi5(unittest.TestCase):
     def test_no_answer_is_a_failure_that_says_so(self):
         """It ended in a traceback of Python."""
-        for words in ("echo waiting: somebody makes it >&2; exec sleep 60", "exec sleep 60"):
-            status, said = outcome("root", chroot=f'case "$*" in *mpirun*) {words} ;; esac')
+        for words, limit in (("echo waiting: somebody makes it >&2; exec sleep 60", 5.0), ("exec sleep 60", 0.5)):
+            status, said = outcome("root", chroot=f'case "$*" in *mpirun*) {words} ;; esac', answer_s=limit)
             self.assertEqual(status, 1, said)
-            self.assertRegex(said, r"ompi5 FAILED: no answer within 0.5 s: \S*debian-chroot trixie -- mpirun --version\n")
+            self.assertRegex(said, rf"ompi5 FAILED: no answer within {limit} s: \S*debian-chroot trixie -- mpirun --version\n")
             self.assertIn("waiting: somebody makes it" if "echo" in words else "it said nothing", said)
 
     def test_versions(self):
