@@ -105,7 +105,7 @@ endforeach()
 
 add_test(NAME mpi.runner COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/test_runner.py
   ${PROJECT_BINARY_DIR})
-set_tests_properties(mpi.runner PROPERTIES LABELS "mpi;quick" TIMEOUT 120 RESOURCE_LOCK mpi)
+set_tests_properties(mpi.runner PROPERTIES LABELS "mpi;quick" TIMEOUT 240 RESOURCE_LOCK mpi PROCESSORS 2)
 
 # The programs again under fire. Quick: what hurts most, each schedule at least once. Full: every program, short under a
 # dense schedule and whole under the standing one; and one run with a thousand recoveries.
@@ -232,8 +232,8 @@ set_tests_properties(mpi.bench.instructions mpi.bench.memory mpi.bench.timings P
 add_test(NAME mpi.osu COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/osu.py ${PROJECT_BINARY_DIR})
 add_test(NAME mpi.sanitized.full COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_SOURCE_DIR}/sanitized.py
   ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} --all)
-set_tests_properties(mpi.osu PROPERTIES LABELS "mpi;quick" TIMEOUT 1200 RESOURCE_LOCK mpi SKIP_RETURN_CODE 77)
-set_tests_properties(mpi.sanitized.full PROPERTIES LABELS "mpi;full" TIMEOUT 1800 RESOURCE_LOCK mpi)
+set_tests_properties(mpi.osu PROPERTIES LABELS "mpi;quick" TIMEOUT 1200 RESOURCE_LOCK mpi PROCESSORS 2 SKIP_RETURN_CODE 77)
+set_tests_properties(mpi.sanitized.full PROPERTIES LABELS "mpi;full" TIMEOUT 1800 RESOURCE_LOCK mpi PROCESSORS 2)
 
 # Each rank uses the NICs that mend-info promised: by NUMA node, evenly where ranks share them.
 script_test(places.own places.py own)
@@ -250,9 +250,9 @@ if(NOT TARGET mpi_survivors)
       --other ${PROJECT_BINARY_DIR})
     set_tests_properties(mpi.ompi5.${what} PROPERTIES LABELS "mpi;${label}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77 PROCESSORS 2)
   endfunction()
-  ompi5_test(root 900 quick)
+  ompi5_test(root 3000 quick)
   ompi5_test(build 1800 quick)
-  ompi5_test(smoke 300 quick)
+  ompi5_test(smoke 900 quick)
   ompi5_test(full 14400 full)
   set_tests_properties(mpi.ompi5.root PROPERTIES FIXTURES_SETUP ompi5_root)
   set_tests_properties(mpi.ompi5.build PROPERTIES FIXTURES_SETUP ompi5_build FIXTURES_REQUIRED ompi5_root)
