@@ -47,7 +47,8 @@ bool execute_at_peer(FakeQp& qp, const FakeWr& wr) {
   const std::uint32_t length = length_of(wr);
   if (wr.wr.opcode == IBV_WR_SEND) {
     if (peer.srq->posted.empty()) {
-      return false;  // RNR: tried again later
+      peer.srq->refused.insert(&qp);
+      return false;  // RNR: tried again when a receive is posted
     }
     const ibv_recv_wr recv = peer.srq->posted.front();
     const ibv_sge sge = peer.srq->sges.front();
@@ -118,24 +119,30 @@ int post_send(ibv_qp* base, ibv_send_wr* wr, ibv_send_wr** bad) {
   return 0;
 }
 
-int post_receive(FakeSrq& srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+int post_receive(FakeFabric& fabric, FakeSrq& srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   if (srq.posted.size() >= srq.capacity) {
     *bad = wr;
     return ENOMEM;
   }
   srq.posted.push_back(*wr);
   srq.sges.push_back(*wr->sg_list);
+  // As a device's RNR timer would: whoever met an empty queue tries again.
+  for (FakeQp* refused : std::exchange(srq.refused, {})) {
+    if (refused->automatic) fabric.execute_all(*refused);
+  }
   return 0;
 }
 
 int post_srq_recv(ibv_srq* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  const std::lock_guard guard(fabric_of(base->context).lock);
-  return post_receive(*reinterpret_cast<FakeSrq*>(base), wr, bad);
+  FakeFabric& fabric = fabric_of(base->context);
+  const std::lock_guard guard(fabric.lock);
+  return post_receive(fabric, *reinterpret_cast<FakeSrq*>(base), wr, bad);
 }
 
 int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  const std::lock_guard guard(fabric_of(base->context).lock);
-  return post_receive(*reinterpret_cast<FakeQp*>(base)->srq, wr, bad);
+  FakeFabric& fabric = fabric_of(base->context);
+  const std::lock_guard guard(fabric.lock);
+  return post_receive(fabric, *reinterpret_cast<FakeQp*>(base)->srq, wr, bad);
 }
 
 int poll_cq(ibv_cq* base, int limit, ibv_wc* out) {

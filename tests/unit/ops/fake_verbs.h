@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace mend::test {
@@ -27,11 +28,14 @@ struct FakeCq {
   std::deque<std::uint32_t> retire_to;
 };
 
+struct FakeQp;
+
 struct FakeSrq {
   ibv_srq base{};
   std::deque<ibv_recv_wr> posted;
   std::deque<ibv_sge> sges;
   std::uint32_t capacity = 0xffffffff;
+  std::set<FakeQp*> refused;  // their oldest SEND found nothing posted here
 };
 
 struct FakeWr {
