@@ -37,6 +37,13 @@ std::string path_of(const std::string& fabric) {
   return kDirectory + ("softhca." + fabric + "." + std::to_string(::geteuid()));
 }
 
+bool same_file(int fd, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 int wait_for_lock(int fd, off_t byte) {
   struct flock lock = record(F_WRLCK, byte);
   while (::fcntl(fd, F_SETLKW, &lock) != 0) {
@@ -114,9 +121,7 @@ int GlobalSegment::open_locked(const std::string& fabric, std::string* why) {
     // The last process of a fabric unlinks the file under the attach lock: what we opened may be
     // gone by the time we hold it.
     struct stat opened {};
-    struct stat named {};
-    if (::fstat(fd, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-        opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
+    if (::fstat(fd, &opened) == 0 && same_file(fd, path_)) {
       if (opened.st_uid != ::geteuid()) {
         ::close(fd);
         *why = path_ + " belongs to another user";
@@ -188,6 +193,8 @@ void GlobalSegment::unlock_attach() {
   ::fcntl(segment_.fd(), F_SETLK, &lock);
 }
 
+bool GlobalSegment::has_its_name() const { return same_file(segment_.fd(), path_); }
+
 bool GlobalSegment::byte_held(unsigned byte) const {
   struct flock lock = record(F_WRLCK, static_cast<off_t>(byte));
   return ::fcntl(segment_.fd(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -235,9 +242,17 @@ bool GlobalSegment::anyone_else_attached(uint32_t own_slot) const {
 }
 
 void GlobalSegment::unlink_file() {
+  if (anonymous() || !has_its_name()) return;
   // The last one also takes away what processes left that died unnoticed.
-  if (!anonymous()) remove_process_files();
-  if (!anonymous()) ::unlink(path_.c_str());
+  remove_process_files();
+  ::unlink(path_.c_str());
+}
+
+void GlobalSegment::unlink_process_file(uint32_t slot, uint32_t gen, int fd) const {
+  if (anonymous()) return;
+  // A new fabric of the name counts its slots and generations from the start again.
+  const std::string path = process_path(slot, gen);
+  if (fd >= 0 ? same_file(fd, path) : has_its_name()) ::unlink(path.c_str());
 }
 
 std::string GlobalSegment::process_path(uint32_t slot, uint32_t gen) const {
@@ -261,12 +276,14 @@ void GlobalSegment::remove_stale_fabrics() const {
     other.path_ = kDirectory + name;
     const int fd = ::open(other.path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
+    kill_point(KillPoint::stale_fabric_opened);
     struct flock lock = record(F_WRLCK, kAttachByte);
     const bool locked = ::fcntl(fd, F_SETLK, &lock) == 0;
     // From here on the descriptor belongs to the segment, which closes it.
     if (other.segment_.map_file(fd, kPageBytes) != 0 || !locked || other.any_slot_held()) continue;
-    other.remove_process_files();
-    ::unlink(other.path_.c_str());
+    // Somebody else may have removed the file since it was opened, and a job of the same name
+    // have begun: no slot is held on the old inode, and the name is the new one's.
+    other.unlink_file();
   }
 }
 

@@ -3,6 +3,9 @@
 // Liveness: every attached process holds a POSIX record lock on byte `slot` of the file; the kernel
 // drops it however the process ends, and pid reuse cannot fake it. One more byte serialises attach
 // and detach. A segment on which nobody holds a byte is stale and is initialised anew.
+// Locks are an inode's, files are removed by name: whoever removes one holds the attach lock of the
+// inode that the fabric's name leads to at that time. The name stays what it is meanwhile, since
+// nobody else removes it and nobody replaces what exists.
 // The descriptor is never closed while attached: closing any descriptor of the file would drop this
 // process's locks. All members but the constructor-like attach/detach are thread safe.
 #pragma once
@@ -40,7 +43,10 @@ class GlobalSegment {
   // Whether the process that attached as (slot, gen) still lives. Not to be asked about oneself.
   bool alive(uint32_t slot, uint32_t gen) const;
   bool anyone_else_attached(uint32_t own_slot) const;
+  // Under the attach lock. Nothing, if the name has come to mean another fabric's file. `fd`: the
+  // process' file, or -1 if it could not be opened.
   void unlink_file();
+  void unlink_process_file(uint32_t slot, uint32_t gen, int fd) const;
 
   GlobalShared* shared() const noexcept { return shared_; }
   bool anonymous() const noexcept { return path_.empty(); }
@@ -50,6 +56,8 @@ class GlobalSegment {
 
  private:
   int initialise(int fd, std::string* why);
+  // Whether the fabric's name leads to the file that is open here.
+  bool has_its_name() const;
   bool byte_held(unsigned byte) const;
   bool any_slot_held() const;
   void remove_process_files() const;

@@ -19,6 +19,7 @@ constexpr std::array kNames = {
 };
 
 std::atomic<long> passages_left{1};
+std::atomic<bool> stops{false};
 
 }  // namespace
 
@@ -27,7 +28,12 @@ namespace detail {
 std::atomic<int> armed_kill_point{-1};
 
 void kill_point_passed() noexcept {
-  if (passages_left.fetch_sub(1) == 1) ::kill(::getpid(), SIGKILL);
+  const long left = passages_left.fetch_sub(1);
+  if (stops) {
+    if (left <= 1) (void)std::raise(SIGSTOP);  // the thread that is here goes no further
+  } else if (left == 1) {
+    ::kill(::getpid(), SIGKILL);
+  }
 }
 
 }  // namespace detail
@@ -43,6 +49,7 @@ bool arm_kill_points_from_env() noexcept {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (name != kNames[i]) continue;
     passages_left = colon == std::string_view::npos ? 1 : std::atol(text + colon + 1);
+    stops = spec.ends_with(":stop");
     detail::armed_kill_point = static_cast<int>(i);
     return true;
   }

@@ -1,7 +1,8 @@
 // Places where a process may die while it changes shared memory, one after every such change.
 // SOFTHCA_KILL=name[:n] makes the n-th passage of a point raise SIGKILL, so that a test can
-// enumerate the list and prove that no peer is harmed. Compiled in always; a passage costs one
-// predictable branch on a process-private word.
+// enumerate the list and prove that no peer is harmed. SOFTHCA_KILL=name:n:stop raises SIGSTOP
+// there, and at every passage after it: a process that does not go on, until SIGCONT. Compiled in
+// always; a passage costs one predictable branch on a process-private word.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,7 @@ namespace softhca {
   X(attach_slot_claimed)     /* slot taken, own segment not yet there */             \
   X(attach_segment_created)  /* own segment exists, slot not yet live */             \
   X(attach_done)                                                                     \
+  X(stale_fabric_opened)     /* another fabric's file opened, not yet locked */      \
   X(global_init_started)     /* global segment sized, magic not yet written */       \
   X(sweep_started)           /* a dead peer's slot is being cleaned */               \
   X(sweep_directory_done)                                                            \

@@ -158,7 +158,7 @@ void Process::detach() {
     return;
   }
   fabric_.global.lock_attach();
-  ::unlink(fabric_.global.process_path(self_->slot, self_->gen).c_str());
+  fabric_.global.unlink_process_file(self_->slot, self_->gen, segment_.fd());
   kill_point(KillPoint::detach_segment_unlinked);
   if (!fabric_.global.anyone_else_attached(self_->slot)) fabric_.global.unlink_file();
   fabric_.global.release_slot(self_->slot);
@@ -522,7 +522,8 @@ void Process::bury(uint32_t slot, uint32_t gen) {
   kill_point(KillPoint::sweep_directory_done);
   if (locked) dead->hdr->lock.word.store(kDeadWord, std::memory_order_release);
   if (!fabric_.in_process) settle_debts_of(slot, gen);
-  if (!fabric_.in_process) ::unlink(fabric_.global.process_path(slot, gen).c_str());
+  const bool mapped = dead != nullptr && dead->mapping;
+  fabric_.global.unlink_process_file(slot, gen, mapped ? dead->mapping->fd() : -1);
   global()->slots[slot].state.store(SlotState::Free, std::memory_order_release);
 }
 

@@ -1,6 +1,7 @@
 #include "tests/unit/softhca/child.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -69,6 +70,16 @@ void Child::stop() const {
   ::waitpid(pid_, &status, WUNTRACED);
 }
 
+bool Child::stopped(int limit_ms) const {
+  for (int waited = 0; waited <= limit_ms; ++waited) {
+    int status = 0;
+    if (::waitpid(pid_, &status, WUNTRACED | WNOHANG) == pid_) return WIFSTOPPED(status);
+    const timespec ms{0, 1'000'000};
+    ::nanosleep(&ms, nullptr);
+  }
+  return false;
+}
+
 int Child::join(int limit_ms) {
   for (int waited = 0; waited <= limit_ms; ++waited) {
     int status = 0;
@@ -117,5 +128,19 @@ std::string OwnFabric::path() const {
 }
 
 int OwnFabric::files() const { return static_cast<int>(files_of(name_).size()); }
+
+Leftover::Leftover(OwnFabric& fabric)
+    : fd_(::open(fabric.path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+  fabric.expect_leftovers();
+  struct flock all {};
+  all.l_type = F_WRLCK;
+  EXPECT_EQ(::fcntl(fd_, F_SETLK, &all), 0);
+  EXPECT_EQ(::ftruncate(fd_, 4096), 0);
+}
+
+void Leftover::let_go() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
 
 }  // namespace kit

@@ -54,6 +54,8 @@ class Child {
   void signal(int sig) const;
   // SIGSTOP, and waits until every thread of it stands still.
   void stop() const;
+  // Whether it stands still because it stopped itself, or does within the limit.
+  bool stopped(int limit_ms = 20000) const;
   // Exit code, 128 + signal, or -1 if it did not end in time.
   int join(int limit_ms = 20000);
 
@@ -81,6 +83,20 @@ class OwnFabric {
  private:
   std::string name_;
   bool may_leave_ = false;
+};
+
+// A fabric's file as a killed job leaves it, but locked, since the tests of others on this machine
+// would clean it up.
+class Leftover {
+ public:
+  explicit Leftover(OwnFabric& fabric);
+  ~Leftover() { let_go(); }
+  Leftover(const Leftover&) = delete;
+  Leftover& operator=(const Leftover&) = delete;
+  void let_go();  // not locked any more
+
+ private:
+  int fd_ = -1;
 };
 
 }  // namespace kit

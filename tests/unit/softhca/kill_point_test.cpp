@@ -19,6 +19,7 @@
 namespace {
 
 using kit::Child;
+using kit::Leftover;
 using kit::Link;
 using kit::Node;
 using kit::open_device;
@@ -305,7 +306,9 @@ class KillPoints : public ::testing::TestWithParam<const char*> {
  protected:
   const std::string point_ = GetParam();
   // Dies before there is anything to share a fabric with.
-  bool alone() const { return point_ == "global_init_started"; }
+  bool alone() const { return stale() || point_ == "global_init_started"; }
+  // Meets what another fabric left.
+  bool stale() const { return point_ == "stale_fabric_opened"; }
   // Must meet the lock that the first dead holds, so it is connected before that death.
   bool early() const { return point_ == "lock_broken"; }
 };
@@ -355,6 +358,9 @@ void prove_survivor(Child& survivor) {
 }
 
 TEST_P(KillPoints, HarmsNobody) {
+  OwnFabric another("kpleft");
+  std::unique_ptr<Leftover> left;
+  if (stale()) left = std::make_unique<Leftover>(another);
   OwnFabric fabric("kp");
   const auto start_victim = [this] {
     return std::make_unique<Child>(
