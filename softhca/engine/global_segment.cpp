@@ -44,6 +44,11 @@ bool same_file(int fd, const std::string& path) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
+// An error says nothing about the holder, and to take a living one for dead does harm: held.
+bool held(int fd, struct flock lock) {
+  return ::fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
 int wait_for_lock(int fd, off_t byte) {
   struct flock lock = record(F_WRLCK, byte);
   while (::fcntl(fd, F_SETLKW, &lock) != 0) {
@@ -196,14 +201,13 @@ void GlobalSegment::unlock_attach() {
 bool GlobalSegment::has_its_name() const { return same_file(segment_.fd(), path_); }
 
 bool GlobalSegment::byte_held(unsigned byte) const {
-  struct flock lock = record(F_WRLCK, static_cast<off_t>(byte));
-  return ::fcntl(segment_.fd(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return held(segment_.fd(), record(F_WRLCK, static_cast<off_t>(byte)));
 }
 
 bool GlobalSegment::any_slot_held() const {
-  struct flock lock = record(F_WRLCK, 0);
-  lock.l_len = kMaxSlots;
-  return ::fcntl(segment_.fd(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  struct flock slots = record(F_WRLCK, 0);
+  slots.l_len = kMaxSlots;
+  return held(segment_.fd(), slots);
 }
 
 int GlobalSegment::claim_slot() {
