@@ -17,7 +17,7 @@ namespace softhca {
 
 namespace {
 
-constexpr unsigned kTriesBeforeGivingUp = 1000;
+constexpr unsigned kSleepsBeforeGivingUp = 100;  // some 60 ms
 constexpr long kPauseNs = 1'000'000;
 
 uint32_t own_tid() noexcept {
@@ -65,18 +65,18 @@ void finish_late_placements(Process& owner, QpShared& qp) noexcept {
 }  // namespace
 
 bool take_busy(Process& self, QpShared& qp) noexcept {
-  for (unsigned tries = 1;; ++tries) {
+  for (Backoff backoff;; backoff.pause()) {
     HolderWord seen = kFreeWord;
     if (qp.busy.compare_exchange_strong(seen, self.word(), std::memory_order_seq_cst)) {
       qp.busy_tid.store(own_tid(), std::memory_order_relaxed);
       return true;
     }
+    if (backoff.slept() == 0) continue;
     if (seen != self.word() && !self.fabric().global.alive(holder_slot(seen), holder_gen(seen))) {
       // A dead initiator's mark. Its work was never acknowledged.
       if (qp.busy.compare_exchange_strong(seen, kFreeWord)) continue;
     }
-    if (tries == kTriesBeforeGivingUp) return false;
-    ::sched_yield();
+    if (backoff.slept() >= kSleepsBeforeGivingUp) return false;
   }
 }
 

@@ -148,12 +148,12 @@ void DeviceThread::handle_deaths() {
   for (const Watched& entry : dead) {
     if (entry.pidfd >= 0) ::close(entry.pidfd);
     process_.sweep_dead(entry.slot, entry.gen);
+    // If somebody else had swept, he settled this too; but it is our own.
+    (void)process_.take_from_dead(process_.self(), holder_word(entry.slot, entry.gen));
   }
   if (dead.empty()) return;
-  // They may have died while they held our own lock, or owed us a wake-up.
-  Peer& self = process_.self();
-  if (process_.lock(self)) process_.unlock(self);
-  self.hdr->attention.fetch_add(1);
+  // They may have owed us a wake-up.
+  process_.hdr()->attention.fetch_add(1);
 }
 
 }  // namespace softhca

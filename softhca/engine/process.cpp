@@ -246,19 +246,15 @@ bool Process::lock_slow(Peer& peer) noexcept {
   RealClock clock;
   uint64_t give_up = 0;
   HolderWord last = kFreeWord;
-  for (unsigned spins = 1;; ++spins) {
+  for (Backoff backoff;;) {
     HolderWord seen = word.load(std::memory_order_relaxed);
     if (seen == kDeadWord || inert_) return false;
     if (seen == kFreeWord) {
       if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) return true;
       continue;
     }
-    if (spins < 128) {
-      cpu_relax();
-      continue;
-    }
-    ::sched_yield();
-    if (spins % 64 != 0 || seen == word_) continue;
+    backoff.pause();
+    if (backoff.slept() == 0 || seen == word_) continue;
     if (fabric_.global.alive(holder_slot(seen), holder_gen(seen))) {
       const uint64_t t = clock.now();
       if (seen != last || give_up == 0) give_up = t + kPatienceNs;
@@ -266,14 +262,25 @@ bool Process::lock_slow(Peer& peer) noexcept {
       if (t >= give_up && &peer != self_.get()) return false;
       continue;
     }
-    // The holder died inside the critical section. One contender wins the word and finishes what
-    // the journal says.
-    if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) {
-      kill_point(KillPoint::lock_broken);
-      repair(peer);
-      return true;
-    }
+    if (break_lock(peer, seen)) return true;
   }
+}
+
+// The holder died inside the critical section. One contender wins the word and finishes what the
+// journal says.
+bool Process::break_lock(Peer& peer, HolderWord dead) noexcept {
+  if (!peer.hdr->lock.word.compare_exchange_strong(dead, word_, std::memory_order_acquire)) {
+    return false;
+  }
+  kill_point(KillPoint::lock_broken);
+  repair(peer);
+  return true;
+}
+
+bool Process::take_from_dead(Peer& peer, HolderWord dead) noexcept {
+  if (!break_lock(peer, dead)) return false;
+  unlock(peer);
+  return true;
 }
 
 void apply_journal(char* base, const Journal& journal) noexcept {
@@ -310,21 +317,20 @@ void Process::repair(Peer& peer) noexcept {
 
 bool Process::lock_global() noexcept {
   std::atomic<HolderWord>& word = global()->lock;
-  for (unsigned spins = 1;; ++spins) {
+  constexpr unsigned kSleepsBeforeGivingUp = 4000;  // some seconds
+  for (Backoff backoff;;) {
     HolderWord seen = kFreeWord;
     if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) return true;
     if (inert_) return false;
-    if (spins < 128) {
-      cpu_relax();
-      continue;
-    }
-    ::sched_yield();
+    backoff.pause();
+    if (backoff.slept() == 0 || seen == word_) continue;
     // Everything under this lock is published by one last store: nothing to repair.
-    if (spins % 64 == 0 && seen != word_ &&
-        !fabric_.global.alive(holder_slot(seen), holder_gen(seen)) &&
+    if (!fabric_.global.alive(holder_slot(seen), holder_gen(seen)) &&
         word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) {
       return true;
     }
+    // It lives, but is stopped. It cannot be overruled, since it will go on writing.
+    if (backoff.slept() >= kSleepsBeforeGivingUp) return false;
   }
 }
 
@@ -493,7 +499,10 @@ void Process::sweep_locked(uint32_t slot, uint32_t gen) {
 
 // The dead process may have died holding the lock of another, with a message half published, or
 // after a message and before the wake-up for it. Its victims may be asleep: nobody else would tell
-// them.
+// them. Whoever comes here holds the attach lock, for which everybody who opens or leaves waits, so
+// this must not wait for a lock that another may hold: if it is not the dead one's any more, then
+// somebody took it over, and that one repairs and wakes. If he is stopped, when he goes on; if he
+// dies meanwhile, the journal is still open and the next one finds it.
 void Process::settle_debts_of(uint32_t slot, uint32_t gen) {
   const HolderWord dead = holder_word(slot, gen);
   for (uint32_t other = 0; other < kMaxSlots; ++other) {
@@ -501,17 +510,16 @@ void Process::settle_debts_of(uint32_t slot, uint32_t gen) {
     if (other == slot || shared.state != SlotState::Live) continue;
     Peer* victim = peer(other, shared.gen);
     if (victim == nullptr) continue;
-    if (victim->hdr->lock.word.load() == dead) {
-      if (lock(*victim)) unlock(*victim);  // taking a dead holder's lock repairs and wakes
-    } else {
-      poke(*victim);
-    }
+    if (!take_from_dead(*victim, dead)) poke(*victim);
   }
 }
 
 void Process::bury(uint32_t slot, uint32_t gen) {
   kill_point(KillPoint::sweep_started);
   Peer* dead = peer(slot, gen);
+  // False after a while if whoever holds the dead one's lock is stopped. Then the lock stays free
+  // when that one goes on, instead of dead: its memory is mapped, and its queue pairs answer
+  // nobody.
   const bool locked = dead != nullptr && lock(*dead);
   for (DirEntry& entry : global()->dir) {
     if (entry.slot != slot || entry.gen != gen || entry.qpn == 0) continue;

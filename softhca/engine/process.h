@@ -121,8 +121,13 @@ class Process {
     peer.hdr->lock.word.store(kFreeWord, std::memory_order_release);
   }
 
+  // Takes the lock of `peer` out of the hands of `dead`, settles what it had begun and wakes the
+  // peer. False: `dead` does not hold it (any more). Never waits.
+  bool take_from_dead(Peer& peer, HolderWord dead) noexcept;
+
   // ---- QP directory ----
-  // A fresh QPN for the QpShared at `qp`, 0 = none free.
+  // A fresh QPN for the QpShared at `qp`, 0 = none free, or whoever is about to take one stands
+  // still.
   // `wanted` is given out again if it is free, in the life that it had; 0: the next one.
   uint32_t claim_qpn(Off qp, uint32_t wanted = 0);
   uint32_t last_released_qpn() const noexcept { return last_released_qpn_.load(); }
@@ -174,6 +179,7 @@ class Process {
 
  private:
   bool lock_slow(Peer& peer) noexcept;
+  bool break_lock(Peer& peer, HolderWord dead) noexcept;
   void repair(Peer& peer) noexcept;
   void bury(uint32_t slot, uint32_t gen);
   void settle_debts_of(uint32_t slot, uint32_t gen);

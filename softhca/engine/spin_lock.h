@@ -1,10 +1,11 @@
-// A process-private lock for the short critical sections of the data path: spins, then yields the
-// processor (with fewer cores than threads the holder may need it). Satisfies Lockable.
+// How the data path waits, and its process-private lock for short critical sections (Lockable).
 #pragma once
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <ctime>
 
 namespace softhca {
 
@@ -25,6 +26,36 @@ inline void prefetch_for_write(const void* p) noexcept {
 #endif
 }
 
+// One wait for somebody who is about to let go: spins, then yields the processor (with fewer cores
+// than threads the holder may need it), then sleeps: a thread that has run little is chosen again
+// and again before a holder on the same core, and would burn the rest of its time slice,
+// milliseconds, with every yield. Of one thread.
+class Backoff {
+ public:
+  void pause() noexcept {
+    if (round_ < kSpins) {
+      cpu_relax();
+    } else if (round_ < kSpins + kYields) {
+      ::sched_yield();
+    } else {
+      const timespec time{0, kSleepNs << std::min(round_ - kSpins - kYields, kDoublings)};
+      ::nanosleep(&time, nullptr);
+    }
+    ++round_;
+  }
+  // How often it slept: from the first time on there is time to look why the wait is long. Unlike
+  // a clock it does not go on while the whole job is stopped.
+  unsigned slept() const noexcept { return round_ - std::min(round_, kSpins + kYields); }
+
+ private:
+  static constexpr unsigned kSpins = 200;
+  static constexpr unsigned kYields = 16;
+  static constexpr long kSleepNs = 20'000;
+  static constexpr unsigned kDoublings = 5;  // of the sleep: to wake up often slows the holder down
+
+  unsigned round_ = 0;
+};
+
 class SpinLock {
  public:
   void lock() noexcept {
@@ -37,15 +68,10 @@ class SpinLock {
 
  private:
   void lock_slow() noexcept {
-    for (unsigned spins = 0;; ++spins) {
+    for (Backoff backoff;; backoff.pause()) {
       if (!held_.load(std::memory_order_relaxed) &&
           !held_.exchange(true, std::memory_order_acquire)) {
         return;
-      }
-      if (spins < 200) {
-        cpu_relax();
-      } else {
-        ::sched_yield();
       }
     }
   }
