@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,11 +37,16 @@ std::unique_ptr<DeviceThread> DeviceThread::create(Process& process) {
   auto self = std::unique_ptr<DeviceThread>(new DeviceThread(process));
   self->epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (self->epoll_fd_ < 0) return nullptr;
+  self->stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (self->stop_fd_ < 0) return nullptr;
   if (self->socket_.open(&process.hdr()->device_thread) != 0) return nullptr;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = 0;
-  if (::epoll_ctl(self->epoll_fd_, EPOLL_CTL_ADD, self->socket_.fd(), &event) != 0) return nullptr;
+  self->socket_.mute();
+  for (const int fd : {self->socket_.fd(), self->stop_fd_}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kFreeWord;  // nobody who is watched
+    if (::epoll_ctl(self->epoll_fd_, EPOLL_CTL_ADD, fd, &event) != 0) return nullptr;
+  }
   return self;
 }
 
@@ -48,6 +54,7 @@ void DeviceThread::run_on() {
   const std::lock_guard guard(life_mutex_);
   if (thread_.joinable()) return;
   stop_ = false;
+  socket_.announce();
   // The application's signals are none of this thread's business.
   sigset_t all;
   sigset_t before;
@@ -56,6 +63,7 @@ void DeviceThread::run_on() {
   try {
     thread_ = std::thread([this] { loop(); });
   } catch (const std::system_error&) {  // as documented: without
+    socket_.mute();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -64,8 +72,12 @@ void DeviceThread::rest() {
   const std::lock_guard guard(life_mutex_);
   if (!thread_.joinable()) return;
   stop_ = true;
-  process_.waker().wake(process_.hdr()->device_thread);
+  socket_.mute();
+  ::eventfd_write(stop_fd_, 1);
   thread_.join();
+  eventfd_t stopped = 0;
+  ::eventfd_read(stop_fd_, &stopped);
+  socket_.drain();
 }
 
 DeviceThread::~DeviceThread() {
@@ -74,6 +86,7 @@ DeviceThread::~DeviceThread() {
   for (const auto& [key, watched] : watched_) {
     if (watched.pidfd >= 0) ::close(watched.pidfd);
   }
+  if (stop_fd_ >= 0) ::close(stop_fd_);
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
 }
 
@@ -95,11 +108,10 @@ void DeviceThread::watch(uint32_t slot, uint32_t gen, pid_t pid) {
 void DeviceThread::loop() {
   pthread_setname_np(pthread_self(), "softhca");
   while (!stop_) {
-    sleep_until_event();
-    if (stop_) break;
     socket_.drain();
     handle_deaths();
     process_.service();
+    sleep_until_event();
   }
 }
 

@@ -24,13 +24,15 @@ class Process;
 
 class DeviceThread {
  public:
-  // At rest. nullptr if there is no descriptor for it.
+  // At rest: nobody sends it wake-ups, since nobody would take them. nullptr if there is no
+  // descriptor for it.
   static std::unique_ptr<DeviceThread> create(Process& process);
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
   DeviceThread& operator=(const DeviceThread&) = delete;
 
-  // Runs, if it did not. If no thread can be had the engine works from poll and post alone.
+  // Runs, if it did not, and looks at everything once. If no thread can be had the engine works
+  // from poll and post alone.
   void run_on();
   // Joins it, if it ran; whom it watches is kept, and is looked at when it runs on. From any thread
   // but itself.
@@ -54,6 +56,7 @@ class DeviceThread {
   Process& process_;
   WakeSocket socket_;
   int epoll_fd_ = -1;
+  int stop_fd_ = -1;  // eventfd: a wake-up that cannot be lost
   std::mutex mutex_;
   std::unordered_map<uint64_t, Watched> watched_;  // by (gen, slot)
   bool poll_liveness_ = false;  // a pidfd could not be had: look at the locks now and then

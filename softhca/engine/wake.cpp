@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -52,10 +53,20 @@ int WakeSocket::open(WakeAddr* addr) {
   const socklen_t size = abstract_address(name, static_cast<std::size_t>(length), &sun);
   if (::bind(fd_, reinterpret_cast<const sockaddr*>(&sun), size) != 0) return errno;
   std::memcpy(addr->name, name, static_cast<std::size_t>(length));
-  addr->length.store(static_cast<uint32_t>(length), std::memory_order_release);
+  length_ = static_cast<uint32_t>(length);
   addr_ = addr;
+  announce();
   return 0;
 }
+
+void WakeSocket::announce() noexcept {
+  addr_->length.store(length_, std::memory_order_release);
+  // A waker changes the facts, then reads the length; the listener stores the length, then looks at
+  // the facts: with both barriers one of them sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void WakeSocket::mute() noexcept { addr_->length.store(0, std::memory_order_release); }
 
 void WakeSocket::withdraw() noexcept {
   if (addr_ != nullptr) addr_->length.store(0, std::memory_order_release);
@@ -83,6 +94,7 @@ int Waker::open() {
 }
 
 void Waker::wake(const WakeAddr& addr) const noexcept {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see announce()
   const std::size_t length =
       std::min<std::size_t>(addr.length.load(std::memory_order_acquire), sizeof(addr.name));
   if (length == 0) return;
@@ -90,8 +102,19 @@ void Waker::wake(const WakeAddr& addr) const noexcept {
   const socklen_t size = abstract_address(addr.name, length, &sun);
   const char byte = 1;
   const int saved = errno;
-  (void)::sendto(fd_, &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL,
-                 reinterpret_cast<const sockaddr*>(&sun), size);
+  const auto send_from = [&](int fd) {
+    return ::sendto(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL,
+                    reinterpret_cast<const sockaddr*>(&sun), size) >= 0;
+  };
+  if (!send_from(fd_) && errno == EAGAIN) {
+    // Either this receiver's queue is full, or the send buffer, with what others never took. What a
+    // socket has sent stays when it closes.
+    const int fresh = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fresh >= 0) {
+      (void)send_from(fresh);
+      ::close(fresh);
+    }
+  }
   errno = saved;
 }
 

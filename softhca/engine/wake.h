@@ -1,6 +1,7 @@
 // Wake-ups between processes: datagrams on abstract AF_UNIX names that carry a random cookie kept
 // in the 0600 segment. A datagram says only "look"; the facts are in shared memory, so a datagram
-// that is dropped because the queue is full loses nothing (a full queue is readable). Thread safe.
+// that is dropped because the queue is full loses nothing (a full queue is readable). Until it is
+// taken, a datagram is charged to the socket that sent it. Thread safe.
 #pragma once
 
 #include "softhca/engine/shm_layout.h"
@@ -14,10 +15,14 @@ class WakeSocket {
   WakeSocket(const WakeSocket&) = delete;
   WakeSocket& operator=(const WakeSocket&) = delete;
 
-  // Binds to a fresh random name and publishes it in `addr`; 0 or errno.
+  // Binds to a fresh random name and announces it in `addr`; 0 or errno.
   int open(WakeAddr* addr);
-  // Withdraws the name; the descriptor closes with the object.
+  // Withdraws the name for good, `addr` may go; the descriptor closes with the object.
   void withdraw() noexcept;
+  // While nobody listens: from mute() to announce() nobody sends. Whoever starts to listen looks at
+  // the facts once after announce(). Not at the same time as each other or withdraw().
+  void mute() noexcept;
+  void announce() noexcept;
 
   int fd() const noexcept { return fd_; }
   // Takes all queued datagrams, never blocks.
@@ -28,9 +33,11 @@ class WakeSocket {
  private:
   int fd_ = -1;
   WakeAddr* addr_ = nullptr;
+  uint32_t length_ = 0;  // of the name
 };
 
-// Sends from a descriptor of its own; never blocks, ignores a receiver that is gone.
+// Sends from a descriptor of its own; never blocks, ignores a receiver that is gone. Receivers that
+// take nothing do not keep it from waking the others.
 class Waker {
  public:
   Waker() = default;

@@ -3,14 +3,17 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "softhca/engine/context.h"
 #include "tests/unit/softhca/process_kit.h"
 
 namespace {
@@ -99,6 +102,57 @@ TEST(DeviceThread, OpeningAndClosingInManyThreadsLeavesItAsItShouldBe) {
       EXPECT_EQ(close(kept), 0);
       EXPECT_EQ(device_threads(), 0);
     }
+    return 0;
+  });
+  EXPECT_EQ(child.join(), 0);
+}
+
+// Closing the last context waited for ever when the wake-up that was to end the thread was not
+// sent: the socket it came from was charged with what others had never taken.
+TEST(DeviceThread, EndsBesideManyWhoTakeNoWakeUps) {
+  OwnFabric fabric("deaf");
+  Child child([](Link&) {
+    struct Deaf {
+      softhca::WakeAddr addr{};
+      softhca::WakeSocket socket;  // withdraws from the address
+    };
+    ibv_context* ctx = open_device();
+    if (ctx == nullptr) return 1;
+    const softhca::Waker& waker = softhca::context_of(ctx)->proc->waker();
+    std::vector<std::unique_ptr<Deaf>> deaf;
+    for (int i = 0; i < 500; ++i) {
+      deaf.push_back(std::make_unique<Deaf>());
+      EXPECT_EQ(deaf.back()->socket.open(&deaf.back()->addr), 0);
+      for (int n = 0; n < 4; ++n) waker.wake(deaf.back()->addr);
+    }
+    EXPECT_EQ(device_threads_soon(1), 1);
+    kit::real_wait(10'000'000);  // it sleeps
+    EXPECT_EQ(close(ctx), 0);
+    EXPECT_EQ(device_threads(), 0);
+    return 0;
+  });
+  EXPECT_EQ(child.join(), 0) << "it waits for its thread";
+}
+
+// At rest it has no address, and nobody's wake-ups heap up: what it missed it finds by looking.
+TEST(DeviceThread, LooksWhenItRunsOnAtWhatItMissedAtRest) {
+  OwnFabric fabric("missed");
+  Child child([](Link&) {
+    ibv_context* ctx = open_device();
+    if (ctx == nullptr) return 1;
+    softhca::Process& proc = *softhca::context_of(ctx)->proc;
+    for (int round = 0; round < 20; ++round) {
+      EXPECT_NE(proc.hdr()->device_thread.length, 0U);
+      EXPECT_EQ(close(ctx), 0);
+      EXPECT_EQ(proc.hdr()->device_thread.length, 0U);
+      proc.poke(proc.self());
+      EXPECT_TRUE(proc.needs_service());
+      ctx = open_device();
+      if (ctx == nullptr) return 1;
+      for (int tries = 0; tries < 2000 && proc.needs_service(); ++tries) kit::real_wait(1'000'000);
+      EXPECT_FALSE(proc.needs_service()) << "round " << round;
+    }
+    EXPECT_EQ(close(ctx), 0);
     return 0;
   });
   EXPECT_EQ(child.join(), 0);

@@ -1,6 +1,7 @@
 // Sleepers in other processes are woken: completion channels, async events, links, memory limits;
 // and many processes at once on one target keep its memory right. Real time, real processes.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "softhca/engine/wake.h"
 #include "tests/unit/softhca/process_kit.h"
 
 namespace {
@@ -235,6 +237,48 @@ TEST(Wakeup, AtomicsOfManyProcessesAddUp) {
   for (auto& w : workers) EXPECT_EQ(w->join(60000), 0);
   ASSERT_TRUE(target.link().go());
   EXPECT_EQ(target.join(), 0);
+}
+
+// Datagrams that nobody takes are charged to the sender's socket; when its buffer was full of them,
+// nobody at all was woken any more.
+TEST(Wakeup, ReachesWhoListensBesideManyWhoTakeNothing) {
+  softhca::Waker waker;
+  ASSERT_EQ(waker.open(), 0);
+  struct Deaf {
+    softhca::WakeAddr addr{};
+    softhca::WakeSocket socket;  // withdraws from the address
+  };
+  std::vector<std::unique_ptr<Deaf>> deaf;
+  for (int i = 0; i < 500; ++i) {
+    deaf.push_back(std::make_unique<Deaf>());
+    ASSERT_EQ(deaf.back()->socket.open(&deaf.back()->addr), 0);
+    for (int n = 0; n < 4; ++n) waker.wake(deaf.back()->addr);
+  }
+  softhca::WakeAddr addr{};
+  softhca::WakeSocket listener;
+  ASSERT_EQ(listener.open(&addr), 0);
+  for (int n = 0; n < 3; ++n) {
+    waker.wake(addr);
+    pollfd heard{.fd = listener.fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&heard, 1, 0), 1) << n;
+    listener.drain();
+  }
+}
+
+// From mute() to announce() nothing is sent, so that nothing is charged.
+TEST(Wakeup, NobodySendsToAMutedSocket) {
+  softhca::Waker waker;
+  ASSERT_EQ(waker.open(), 0);
+  softhca::WakeAddr addr{};
+  softhca::WakeSocket listener;
+  ASSERT_EQ(listener.open(&addr), 0);
+  pollfd heard{.fd = listener.fd(), .events = POLLIN, .revents = 0};
+  listener.mute();
+  waker.wake(addr);
+  EXPECT_EQ(::poll(&heard, 1, 0), 0);
+  listener.announce();
+  waker.wake(addr);
+  EXPECT_EQ(::poll(&heard, 1, 0), 1);
 }
 
 TEST(Wakeup, MemlockLimitIsKept) {
