@@ -464,14 +464,19 @@ void Process::wake_device_thread() noexcept {
   if (!fabric_.in_process) waker_.wake(hdr_->device_thread);
 }
 
+// Neither start nor rest under the mutex: the thread may want it meanwhile, and one of them may
+// wait for the other. The object stays until detach.
 void Process::start_device_thread() {
   if (fabric_.in_process || inert_) return;
-  std::lock_guard guard(thread_mutex_);
-  if (!thread_) thread_ = DeviceThread::create(*this);
-  if (thread_) thread_->run_on();
+  DeviceThread* thread = nullptr;
+  {
+    std::lock_guard guard(thread_mutex_);
+    if (!thread_) thread_ = DeviceThread::create(*this);
+    thread = thread_.get();
+  }
+  if (thread != nullptr) thread->run_on();
 }
 
-// Not under the mutex: the thread may want it meanwhile. The object stays until detach.
 void Process::rest_device_thread() {
   DeviceThread* thread = nullptr;
   {

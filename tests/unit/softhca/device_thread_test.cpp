@@ -158,6 +158,58 @@ TEST(DeviceThread, LooksWhenItRunsOnAtWhatItMissedAtRest) {
   EXPECT_EQ(child.join(), 0);
 }
 
+// Whoever started the thread held a mutex while it waited for the one that joined it; the thread
+// waited for a queue pair, and that for the mutex. Contexts come and go here as the device sees it,
+// without the rest of opening and closing.
+TEST(DeviceThread, StartsAndRestsBesideSendsThatWait) {
+  OwnFabric fabric("three");
+  Child peer([](Link& link) {
+    ibv_context* ctx = open_device();
+    if (ctx == nullptr) return 1;
+    {
+      Node node(ctx);
+      Qp qp(node);  // takes nothing: receiver not ready
+      Address other{};
+      if (!connect_through(link, qp, &other) || !link.wait(60000)) return 1;
+    }
+    EXPECT_EQ(close(ctx), 0);
+    return 0;
+  });
+  Child child([](Link& link) {
+    ibv_context* ctx = open_device();
+    if (ctx == nullptr) return 1;
+    {
+      Node node(ctx);
+      Qp qp(node, {.rnr_retry = 7});
+      Address other{};
+      if (!connect_through(link, qp, &other)) return 1;
+      softhca::Process& proc = *softhca::context_of(ctx)->proc;
+      std::atomic<bool> stop{false};
+      std::jthread opens([&] {
+        while (!stop) proc.start_device_thread();
+      });
+      std::jthread closes([&] {
+        while (!stop) proc.rest_device_thread();
+      });
+      for (int round = 0; round < 50000; ++round) {
+        EXPECT_EQ(kit::post(qp, {}), 0);
+        EXPECT_EQ(qp.to(IBV_QPS_RESET), 0);
+        EXPECT_EQ(qp.to_init(), 0);
+        EXPECT_EQ(qp.to_rtr(other.qpn, kit::gid_of(ctx, 0)), 0);
+        EXPECT_EQ(qp.to_rts(), 0);
+      }
+      stop = true;
+    }
+    EXPECT_EQ(close(ctx), 0);
+    return link.go() ? 0 : 1;
+  });
+  introduce(peer, child);
+  EXPECT_TRUE(child.link().wait(60000)) << "they wait for each other";
+  EXPECT_EQ(child.join(), 0);
+  ASSERT_TRUE(peer.link().go());
+  EXPECT_EQ(peer.join(), 0);
+}
+
 // A victim that waits to be killed; the other has closed its device before, and opened it again.
 TEST(DeviceThread, WorksAfterARest) {
   OwnFabric fabric("rested");
