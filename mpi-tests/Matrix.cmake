@@ -197,6 +197,7 @@ script_test(silence.forking silence.py forking)
 if(mend_mpi_survives)
   foreach(mode killed late cut listen device)
     script_test(survivors.${mode} survivors.py ${mode})
+    set_tests_properties(mpi.survivors.${mode} PROPERTIES TIMEOUT 300) # a job that hangs shows its stacks
   endforeach()
   foreach(mode cut listen device)
     script_test(survivors.${mode}.needs_faults survivors.py ${mode} --no-faults)

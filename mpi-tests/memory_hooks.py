@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """When Open MPI writes its memory hooks over libc: before mend has a thread, for a thread that is in munmap at that moment
-dies of SIGILL; and on no account for a mend that is not used.
+dies of SIGILL; and not where there is no device.
 
   memory_hooks.py BUILD first   the hooks are written, and none of the threads of then is mend's or its device's
   memory_hooks.py BUILD aside   without an RDMA device mend steps aside, and no hook is written

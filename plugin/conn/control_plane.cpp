@@ -169,7 +169,10 @@ Result<Peer*> ControlPlane::add_peer(std::uint32_t jobid, std::uint32_t rank,
     peer = fresh.get();
     peers_.push_back(std::move(fresh));
   }
-  if (auto made = make_connections(*peer); !made) return tl::unexpected(made.error());
+  if (auto made = make_connections(*peer); !made) {
+    forget_unconnected(*peer);
+    return tl::unexpected(made.error());
+  }
   {
     const std::lock_guard guard(mutex_);
     by_name_[name_key(jobid, rank)] = peer;
@@ -186,6 +189,13 @@ Result<Peer*> ControlPlane::add_peer(std::uint32_t jobid, std::uint32_t rank,
     for (Connection* connection : peer->connections)
       connection->post(simple_event(EventKind::Submit));
   return peer;
+}
+
+// Whoever asks for a connection is looked up again and again: what fails must leave nothing.
+void ControlPlane::forget_unconnected(const Peer& peer) {
+  if (!peer.connections.empty()) return;
+  const std::lock_guard guard(mutex_);
+  std::erase_if(peers_, [&peer](const auto& one) { return one.get() == &peer; });
 }
 
 Result<void> ControlPlane::make_connections(Peer& peer) {

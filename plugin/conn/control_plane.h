@@ -111,6 +111,7 @@ class ControlPlane {
     Epoch epoch;
   };
 
+  void forget_unconnected(const Peer& peer);
   Result<void> make_connections(Peer& peer);
   void tend_pool_at(RailUnit& unit, TimeNs when);
   std::vector<RailAddress> describe_rails() const;

@@ -1,7 +1,7 @@
 // What comes in and goes out on the service thread: control datagrams.
 #include <fmt/format.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 
 #include "plugin/conn/control_plane.h"

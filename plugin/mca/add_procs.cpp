@@ -2,7 +2,10 @@
 // does. A process without mend, of another wire version or behind no common rail is unreachable by
 // this BTL, which is no error.
 #include <cerrno>
+#include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "plugin/conn/peer.h"
 #include "plugin/mca/component.h"
@@ -15,14 +18,15 @@ namespace {
 bool is_me(const opal_proc_t& proc) { return &proc == opal_proc_local_get(); }
 
 // No common rail is an ordinary answer. Another version of mend is a mistake of whoever installed
-// it, and one line for each process will do. Running out of something is told every time.
+// it, and one line for each process will do; so it will when something has run out.
 void say_unreachable(Runtime& rt, const std::string& who, const Error& error) {
   if (error.code == EPROTONOSUPPORT && !rt.named_other_version) {
     rt.named_other_version = true;
     return tell_in_a_line(error.message);
   }
   say(1, ("peer " + who + " is not reachable: " + error.message).c_str());
-  if (error.code != ENOTSUP && error.code != EPROTONOSUPPORT)
+  if (error.code != ENOTSUP && error.code != EPROTONOSUPPORT &&
+      !std::exchange(rt.named_shortage, true))
     tell_user("setup failed", opal_process_info.nodename, error.object.c_str(),
               error.message.c_str());
 }
@@ -30,7 +34,8 @@ void say_unreachable(Runtime& rt, const std::string& who, const Error& error) {
 // The peer in the transport; null when mend cannot reach it.
 conn::Peer* reach(Runtime& rt, opal_proc_t& proc) {
   std::size_t size = 0;
-  std::byte* modex = compat::fetch_modex(mca_btl_mend_component.btl_version, proc, size);
+  const std::unique_ptr<std::byte, decltype(&std::free)> modex(
+      compat::fetch_modex(mca_btl_mend_component.btl_version, proc, size), &std::free);
   const std::string host = compat::host_of(proc);
   const std::string who = OPAL_NAME_PRINT(proc.proc_name);
   if (modex == nullptr) {
@@ -38,8 +43,7 @@ conn::Peer* reach(Runtime& rt, opal_proc_t& proc) {
     return nullptr;
   }
   auto peer = rt.transport->add_peer(proc.proc_name.jobid, proc.proc_name.vpid, host,
-                                     std::span<const std::byte>(modex, size));
-  std::free(modex);
+                                     std::span<const std::byte>(modex.get(), size));
   if (!peer) {
     say_unreachable(rt, who + " on " + host, peer.error());
     return nullptr;

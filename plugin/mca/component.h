@@ -40,6 +40,7 @@ struct Runtime {
   std::vector<std::unique_ptr<mca_btl_base_endpoint_t>> retired;
   std::size_t modules_live = 0;      // not yet finalized
   bool named_other_version = false;  // the user was told of a peer with another version of mend
+  bool named_shortage = false;       // and of one for which something had run out
   // Processes are being removed: an outage now warns and does not abort.
   std::atomic<bool> leaving{false};
 };

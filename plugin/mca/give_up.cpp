@@ -75,7 +75,7 @@ void note_end(const opal_process_name_t& name) noexcept {
   Runtime* rt = runtime();
   if (rt == nullptr) return;
   {
-    // Under the mutex: whoever sets `leaving` reads the names once more afterwards, and no more.
+    // Under the mutex: end_runtime() sets `leaving` and then reads the names, for the last time.
     const std::lock_guard lock(rt->ended.mutex);
     if (!rt->leaving) {
       rt->ended.names.push_back(name);

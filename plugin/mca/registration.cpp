@@ -57,9 +57,6 @@ const ops::LocalKeys& local_keys_of(const mca_btl_base_registration_handle_t& ha
 }
 
 std::unique_ptr<RegistrationCache> RegistrationCache::create() {
-  // Open MPI's hooks see munmap, but not a heap that glibc trims. The cache would keep the pages it
-  // had, and the device deliver into them what nobody sees when the heap has grown again.
-  mallopt(M_TRIM_THRESHOLD, -1);
   std::unique_ptr<RegistrationCache> cache(new RegistrationCache);
   mca_rcache_base_resources_t resources{};
   resources.cache_name = const_cast<char*>("mend");
@@ -70,6 +67,13 @@ std::unique_ptr<RegistrationCache> RegistrationCache::create() {
   cache->grdma_ = mca_rcache_base_module_create("grdma", cache.get(), &resources);
   if (cache->grdma_ == nullptr) return nullptr;
   return cache;
+}
+
+void RegistrationCache::serve(conn::Transport& transport) {
+  transport_ = &transport;
+  // Open MPI's hooks see munmap, but not a heap that glibc trims. The cache would keep the pages it
+  // had, and the device deliver into them what nobody sees when the heap has grown again.
+  mallopt(M_TRIM_THRESHOLD, -1);
 }
 
 RegistrationCache::~RegistrationCache() {

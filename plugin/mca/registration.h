@@ -43,7 +43,7 @@ class RegistrationCache {
   // Null when grdma is not available.
   static std::unique_ptr<RegistrationCache> create();
   // Where memory is registered; once, before the first add().
-  void serve(conn::Transport& transport) { transport_ = &transport; }
+  void serve(conn::Transport& transport);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;

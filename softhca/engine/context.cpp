@@ -21,6 +21,11 @@ bool take_one(std::atomic<uint32_t>& count, uint32_t limit) noexcept {
   return false;
 }
 
+bool has_contexts(Process& proc) {
+  std::lock_guard guard(proc.registry());
+  return !proc.contexts().empty();
+}
+
 bool same_gid(const GidConf& conf, const ibv_gid& gid) noexcept {
   return std::memcmp(conf.raw.data(), gid.raw, sizeof(gid.raw)) == 0;
 }
@@ -60,15 +65,6 @@ Context* open_context(Process& proc, Device& device) {
   return ctx.release();
 }
 
-namespace {
-
-bool has_contexts(Process& proc) {
-  std::lock_guard guard(proc.registry());
-  return !proc.contexts().empty();
-}
-
-}  // namespace
-
 int close_context(Context* ctx) {
   Process& proc = *ctx->proc;
   if (!proc.inert()) {
@@ -79,9 +75,10 @@ int close_context(Context* ctx) {
     ctx->async.withdraw();
     proc.give_back(Process::Pool::Wake, ctx->wake);
   }
-  if (!proc.inert() && !has_contexts(proc)) {
+  while (!proc.inert() && !has_contexts(proc)) {
     proc.rest_device_thread();
-    if (has_contexts(proc)) proc.start_device_thread();  // opened meanwhile
+    if (!has_contexts(proc)) break;
+    proc.start_device_thread();  // opened meanwhile, and perhaps closed again
   }
   delete ctx;
   return 0;

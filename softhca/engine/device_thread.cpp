@@ -11,7 +11,8 @@
 #include <array>
 #include <csignal>
 #include <ctime>
-#include <system_error>
+#include <exception>
+#include <new>
 #include <vector>
 
 #include "softhca/engine/process.h"
@@ -34,7 +35,8 @@ int pidfd_of(pid_t pid) {
 }  // namespace
 
 std::unique_ptr<DeviceThread> DeviceThread::create(Process& process) {
-  auto self = std::unique_ptr<DeviceThread>(new DeviceThread(process));
+  auto self = std::unique_ptr<DeviceThread>(new (std::nothrow) DeviceThread(process));
+  if (self == nullptr) return nullptr;
   self->epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   if (self->epoll_fd_ < 0) return nullptr;
   self->stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -62,7 +64,7 @@ void DeviceThread::run_on() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     thread_ = std::thread([this] { loop(); });
-  } catch (const std::system_error&) {  // as documented: without
+  } catch (const std::exception&) {  // no thread, no memory; as documented: without
     socket_.mute();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -25,7 +25,7 @@ class Process;
 class DeviceThread {
  public:
   // At rest: nobody sends it wake-ups, since nobody would take them. nullptr if there is no
-  // descriptor for it.
+  // descriptor or no memory for it.
   static std::unique_ptr<DeviceThread> create(Process& process);
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;

@@ -317,7 +317,7 @@ void Process::repair(Peer& peer) noexcept {
 
 bool Process::lock_global() noexcept {
   std::atomic<HolderWord>& word = global()->lock;
-  constexpr unsigned kSleepsBeforeGivingUp = 4000;  // some seconds
+  constexpr unsigned kSleepsBeforeGivingUp = 4000;  // three seconds, longer on a busy machine
   for (Backoff backoff;;) {
     HolderWord seen = kFreeWord;
     if (word.compare_exchange_strong(seen, word_, std::memory_order_acquire)) return true;
@@ -522,9 +522,9 @@ void Process::settle_debts_of(uint32_t slot, uint32_t gen) {
 void Process::bury(uint32_t slot, uint32_t gen) {
   kill_point(KillPoint::sweep_started);
   Peer* dead = peer(slot, gen);
-  // False after a while if whoever holds the dead one's lock is stopped. Then the lock stays free
-  // when that one goes on, instead of dead: its memory is mapped, and its queue pairs answer
-  // nobody.
+  // False after a while if whoever holds the dead one's lock is stopped. Then nobody marks the lock
+  // as dead, and it is free when that one goes on, which does no harm: the memory stays mapped, and
+  // its queue pairs answer nobody.
   const bool locked = dead != nullptr && lock(*dead);
   for (DirEntry& entry : global()->dir) {
     if (entry.slot != slot || entry.gen != gen || entry.qpn == 0) continue;

@@ -1,6 +1,7 @@
 #include "softhca/engine/wake.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,6 +23,11 @@ socklen_t abstract_address(const char* name, std::size_t length, sockaddr_un* ad
   addr->sun_family = AF_UNIX;
   std::memcpy(addr->sun_path + 1, name, length);
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+bool writable(int fd) noexcept {
+  pollfd entry{fd, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) == 1;
 }
 
 }  // namespace
@@ -106,9 +112,9 @@ void Waker::wake(const WakeAddr& addr) const noexcept {
     return ::sendto(fd, &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL,
                     reinterpret_cast<const sockaddr*>(&sun), size) >= 0;
   };
-  if (!send_from(fd_) && errno == EAGAIN) {
-    // Either this receiver's queue is full, or the send buffer, with what others never took. What a
-    // socket has sent stays when it closes.
+  if (!send_from(fd_) && errno == EAGAIN && !writable(fd_)) {
+    // Not this receiver's queue is full, which would lose nothing, but the send buffer, with what
+    // others never took. What a socket has sent stays when it closes.
     const int fresh = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fresh >= 0) {
       (void)send_from(fresh);

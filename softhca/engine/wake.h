@@ -36,8 +36,8 @@ class WakeSocket {
   uint32_t length_ = 0;  // of the name
 };
 
-// Sends from a descriptor of its own; never blocks, ignores a receiver that is gone. Receivers that
-// take nothing do not keep it from waking the others.
+// Sends from a descriptor of its own; never blocks, ignores a receiver that is gone. While
+// there are descriptors, receivers that take nothing do not keep it from waking the others.
 class Waker {
  public:
   Waker() = default;

@@ -1,5 +1,5 @@
-// How long this process went without a processor: what a test with a time limit needs to know
-// before it calls the product late.
+// How late a thread of this process got its processor: what a test with a time limit needs to know
+// before it calls the product late. It tells of the machine, not of each thread.
 //
 // Thread contract: one owner; its own thread measures.
 #pragma once

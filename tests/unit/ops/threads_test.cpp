@@ -96,8 +96,6 @@ TEST(Threads, TheAckTimerDoesNotWaitForASender) {
   EXPECT_EQ(pair.b.received.size(), 2u);
 }
 
-// Where waiter and holder share a core, the waiter yielded and was chosen again, until its time
-// slice was over.
 // Of a thread of this process; 0 if there is none of that number.
 long voluntary_switches(pid_t thread) {
   std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
@@ -115,6 +113,8 @@ std::chrono::microseconds cpu_time(const rusage& usage) {
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
+// Where waiter and holder share a core, the waiter yielded and was chosen again, until its time
+// slice was over.
 TEST(Threads, ALockIsWaitedForAsleep) {
   ops::SpinLock lock;
   std::atomic<bool> waiting{false};

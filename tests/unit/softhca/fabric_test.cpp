@@ -147,7 +147,10 @@ int create_queue_pairs(Link& link, const char* stop_at) {
   return 0;
 }
 
-bool creates(Child& child, bool* done) { return child.link().put('c') && child.link().get(*done); }
+// What takes three seconds by itself takes many on a busy machine.
+bool creates(Child& child, bool* done) {
+  return child.link().put('c') && child.link().get(*done, 60'000);
+}
 
 // Whoever stands still while it takes a queue pair number held up everybody's ibv_create_qp.
 TEST(CrossProcess, OneThatStopsWhileItTakesANumberDoesNotStopTheOthers) {

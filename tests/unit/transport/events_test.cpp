@@ -123,7 +123,7 @@ TEST_P(Dead, InASurvivingJobIsNotWaitedForWhenClosing) {
   ASSERT_FALSE(dead.transport->flushed());
   const auto start = Clock::now();
   dead.transport->close();
-  EXPECT_LT(Clock::now() - start, std::chrono::seconds(3)) << "max_outage_s is 120";
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(30)) << "max_outage_s is 120";
 }
 
 INSTANTIATE_TEST_SUITE_P(Events, Dead,
