@@ -21,8 +21,17 @@
 
 namespace {
 
-std::mutex g_mutex;
-std::multiset<std::string> g_threads;  // that were started and have not ended; guarded by g_mutex
+struct State {
+  std::mutex mutex;
+  std::multiset<std::string> threads;  // that were started and have not ended; guarded by mutex
+};
+
+// Made with the first call: constructors of other libraries, which write code, run before those of
+// a preloaded one. Never destroyed: so do destructors.
+State& state() {
+  static auto& made = *new State;
+  return made;
+}
 
 std::string library_of(void* code) {
   Dl_info info{};
@@ -38,12 +47,12 @@ struct Thread {
 
   Thread(void* (*start_)(void*), void* argument_)
       : start(start_), argument(argument_), library(library_of(reinterpret_cast<void*>(start_))) {
-    const std::lock_guard lock(g_mutex);
-    g_threads.insert(library);
+    const std::lock_guard lock(state().mutex);
+    state().threads.insert(library);
   }
   ~Thread() {
-    const std::lock_guard lock(g_mutex);
-    g_threads.erase(g_threads.find(library));
+    const std::lock_guard lock(state().mutex);
+    state().threads.erase(state().threads.find(library));
   }
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
@@ -72,9 +81,9 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t* id,
 __attribute__((visibility("default"))) int mprotect(void* address, size_t bytes, int protection) {
   if ((protection & PROT_EXEC) != 0 && (protection & PROT_WRITE) != 0) {
     const std::string writer = library_of(__builtin_return_address(0));
-    const std::lock_guard lock(g_mutex);
+    const std::lock_guard lock(state().mutex);
     std::string threads;
-    for (const std::string& library : g_threads) threads += " " + library;
+    for (const std::string& library : state().threads) threads += " " + library;
     std::fprintf(stderr, "hooks_watch: %s writes code, threads:%s\n", writer.c_str(),
                  threads.c_str());
   }
