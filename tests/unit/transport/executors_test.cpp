@@ -72,28 +72,19 @@ TEST(Starved, AProbeThatNobodyHadTimeToLookForHasNotFailed) {
     return fabric[0].inbox.size() == 1 && fabric[1].inbox.size() == 1 &&
            fabric[0].transport->flushed() && fabric[1].transport->flushed();
   }));
-  constexpr std::size_t kBytes = 4096;
-  auto source = pattern(kBytes, 7);
-  std::vector<std::byte> target(kBytes);
-  conn::Region mine, theirs;
-  ASSERT_TRUE(fabric[0].transport->register_region(source.data(), kBytes, kAllAccess, mine));
-  ASSERT_TRUE(fabric[1].transport->register_region(target.data(), kBytes, kAllAccess, theirs));
-  int done = 0;
-  ops::RdmaOp put = transfer(ops::RdmaOp::Dir::Put, source, mine, target.data(), theirs, done);
+  PagePut put(fabric);
   spy.swallow(1);
-  fabric[0].to(1).rdma(put);
+  put.submit();
   // Its completion is taken and swallowed now, by the application.
   ASSERT_TRUE(fabric.until([&] { return spy.swallowed() == 1; }));
   host.held = true;
   std::this_thread::sleep_for(milliseconds(6000));  // stale after 2 s, the probe after 4
   host.held = false;
-  EXPECT_TRUE(fabric.until([&] { return done == 1; }, 15000));
-  EXPECT_EQ(target, source);
+  EXPECT_TRUE(fabric.until([&] { return put.done(); }, 15000));
+  EXPECT_TRUE(put.arrived());
   EXPECT_GE(fabric[0].stat("hb_false_alarm"), 1) << "the probe found the queue pair alive";
   for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(fabric[i].stat("recoveries"), 0);
   fabric.close_all();
-  fabric[0].transport->deregister_region(mine);
-  fabric[1].transport->deregister_region(theirs);
 }
 
 }  // namespace

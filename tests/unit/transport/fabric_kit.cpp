@@ -1,5 +1,6 @@
 #include "tests/unit/transport/fabric_kit.h"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -185,5 +186,22 @@ void Fabric::close_all() {
     closers.emplace_back([raw = rank.get()] { raw->transport->close(); });
   for (std::thread& closer : closers) closer.join();
 }
+
+PagePut::PagePut(Fabric& fabric) : fabric_(fabric), source_(pattern(4096, 7)), target_(4096) {
+  const auto registered = [&](std::uint32_t rank, std::vector<std::byte>& memory,
+                              conn::Region& region) {
+    return bool(
+        fabric[rank].transport->register_region(memory.data(), memory.size(), kAllAccess, region));
+  };
+  EXPECT_TRUE(registered(0, source_, mine_) && registered(1, target_, theirs_));
+  put_ = transfer(ops::RdmaOp::Dir::Put, source_, mine_, target_.data(), theirs_, done_);
+}
+
+PagePut::~PagePut() {
+  fabric_[0].transport->deregister_region(mine_);
+  fabric_[1].transport->deregister_region(theirs_);
+}
+
+void PagePut::submit() { fabric_[0].to(1).rdma(put_); }
 
 }  // namespace mend::test

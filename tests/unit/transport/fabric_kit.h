@@ -85,4 +85,26 @@ class Fabric {
   std::string error_;
 };
 
+// One put of a page from rank 0 to rank 1. Its regions outlive the ends of both: close_all() first.
+class PagePut {
+ public:
+  explicit PagePut(Fabric& fabric);
+  ~PagePut();
+  PagePut(const PagePut&) = delete;
+  PagePut& operator=(const PagePut&) = delete;
+
+  void submit();  // once
+  bool done() const { return done_ == 1; }
+  bool arrived() const { return target_ == source_; }
+
+ private:
+  Fabric& fabric_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+  conn::Region mine_;
+  conn::Region theirs_;
+  ops::RdmaOp put_;
+  int done_ = 0;
+};
+
 }  // namespace mend::test

@@ -145,25 +145,16 @@ TEST(Recovery, ACompletionThatNeverComesIsFoundByAProbe) {
   ASSERT_EQ(fabric.error(), "");
   Talk talk{fabric};
   ASSERT_TRUE(talk.once());
-  constexpr std::size_t kBytes = 4096;
-  auto source = pattern(kBytes, 7);
-  std::vector<std::byte> target(kBytes);
-  conn::Region mine, theirs;
-  ASSERT_TRUE(fabric[0].transport->register_region(source.data(), kBytes, kAllAccess, mine));
-  ASSERT_TRUE(fabric[1].transport->register_region(target.data(), kBytes, kAllAccess, theirs));
-  int done = 0;
-  ops::RdmaOp put = transfer(ops::RdmaOp::Dir::Put, source, mine, target.data(), theirs, done);
+  PagePut put(fabric);
   spy.swallow(1);
-  fabric[0].to(1).rdma(put);
-  EXPECT_TRUE(fabric.until([&] { return done == 1; }, 15000));
+  put.submit();
+  EXPECT_TRUE(fabric.until([&] { return put.done(); }, 15000));
   EXPECT_EQ(spy.swallowed(), 1);
-  EXPECT_EQ(target, source);
+  EXPECT_TRUE(put.arrived());
   EXPECT_GE(fabric[0].stat("hb_false_alarm"), 1) << "the probe found the queue pair alive";
   EXPECT_EQ(fabric[0].stat("recoveries"), 0);
   ASSERT_TRUE(talk.once());
   fabric.close_all();
-  fabric[0].transport->deregister_region(mine);
-  fabric[1].transport->deregister_region(theirs);
 }
 
 TEST(Recovery, ABrokenControlQueuePairIsResetInPlace) {
